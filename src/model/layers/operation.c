@@ -132,7 +132,8 @@ static mu_status gather(gathering *g, const json_t *json, int depth)
     if (is_tensor(json) && g->next < g->n)
         x = (mu_tensor *)g->leaves[g->next++];
     else if (json_is_number(json) || json_is_boolean(json))
-        x = number_of(json, g->beside);
+        x = json_is_number(json) && mu__takes_numbers_alone(c->kind) ? mu__number_alone(json)
+                                                                     : number_of(json, g->beside);
     else if (is_class(json, "__numpy__") || is_class(json, "__tensor__"))
         x = constant_of(json_object_get(json, "config"));
     else

@@ -140,14 +140,11 @@ static mu_tensor *logical_not(mu_tensor *x) { return mu_logical_not(truth(x)); }
 static mu_tensor *absolute(mu_tensor *x) { return is_bool(x) ? mu_identity(x) : mu_abs(x); }
 static mu_tensor *square(mu_tensor *x) { return mu_square(counted(x)); }
 
-// An operand, of which Keras makes a tensor before it meets the other: a number in Python does not get the type beside
-// it then: x % 7 of uint8 is int32, and 0.1 is not the 0.1 of float16.
-static mu_tensor *operand_alone(const mu_operation_call *c, int i)
+// Some operations of Keras make tensors of their operands before these meet: a number in Python does not get the type
+// beside it then: x % 7 of uint8 is int32, and 0.1 is not the 0.1 of float16.
+mu_tensor *mu__number_alone(const json_t *json)
 {
-    const json_t *json = json_array_get(c->args, (size_t)i);
     const json_int_t whole = json_integer_value(json);
-    if (!json_is_number(json))
-        return c->x[i];
     if (!json_is_integer(json))
         return mu_constant(mu__floatx(), json_number_value(json));
     const bool small = whole >= INT32_MIN && whole <= INT32_MAX;
@@ -481,7 +478,7 @@ static mu_tensor *choice(const mu_operation_call *c, int i)
     const mu_dtype beside = mu_tensor_dtype(c->x[3 - i]);
     const bool fits = mu__dtype_is_float(beside) || (json_is_integer(json) && beside != MU_BOOL);
     return json_is_number(json) && !json_is_number(other) && fits ? mu_constant(beside, json_number_value(json))
-                                                                  : operand_alone(c, i);
+                                                                  : c->x[i];
 }
 
 static mu_tensor *where(const mu_operation_call *c)
@@ -626,7 +623,8 @@ static mu_tensor *apply_two(const mu_operation_call *c)
     return meet(c, 0, x) == MU_OK ? c->kind->two(x[0], x[1]) : NULL;
 }
 
-static bool takes_tensors_alone(const mu_operation_kind *kind)
+// Of where, a number takes the type of the other choice (`choice`), which may not be beside it.
+bool mu__takes_numbers_alone(const mu_operation_kind *kind)
 {
     static mu_tensor *(*const operations[])(mu_tensor *a, mu_tensor *b) = {
         mu_equal, mu_not_equal, mu_less, mu_less_equal, mu_greater, mu_greater_equal, mu_mod, mu_atan2,
@@ -634,7 +632,7 @@ static bool takes_tensors_alone(const mu_operation_kind *kind)
     for (size_t i = 0; i < MU_COUNT(operations); i++)
         if (kind->two == operations[i])
             return true;
-    return false;
+    return kind->other == where;
 }
 
 // How many operands an operation has; 0: any number, or what it finds itself.
@@ -659,8 +657,6 @@ mu_value *mu__operation_apply(mu_operation_call *c)
     const int wanted = operands_of(kind);
     if (c->n == 0 || (wanted > 0 && c->n != wanted))
         return refuse(c, "another number of operands"), NULL;
-    for (int i = 0; i < c->n && takes_tensors_alone(kind); i++)
-        c->x[i] = operand_alone(c, i);
     if (mu__pending() || (kind->real && meet_in_floats(c) != MU_OK))
         return NULL;
     if (kind->several)

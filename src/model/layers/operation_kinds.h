@@ -34,6 +34,10 @@ struct mu_operation_kind {
 };
 
 const mu_operation_kind *mu__operation_kind(const char *keras_class);  // NULL: Muster does not have it
+// mu__takes_numbers_alone returns whether an operation takes numbers in Python as mu__number_alone makes them, without
+// regard to the tensors beside them (NULL on error). Others take those of the type beside them.
+bool mu__takes_numbers_alone(const mu_operation_kind *kind);
+mu_tensor *mu__number_alone(const json_t *number);
 // mu__operation_apply computes the result; belongs to the pool, NULL on error.
 mu_value *mu__operation_apply(mu_operation_call *call);
 
