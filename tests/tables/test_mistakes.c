@@ -308,6 +308,36 @@ typedef struct mistake {
     ROW(file_as_data, FIT(model, "train.csv"), "x is of type text", "expected a dataset")                             \
     ROW(split_of_a_dataset,                                                                                           \
         FIT(model, rows, .validation_split = .2), "validation_split takes rows of arrays", "mu_dataset_take")         \
+    ROW(validation_of_another_width,                                                                                  \
+        FIT(model, rows, .validation_data = rows_and_classes(8, 5, 3, 4)), "5 and 4", "in the validation data")       \
+    ROW(validation_of_another_width_for_known_inputs,                                                                 \
+        FIT(of_width(4), numbers(DIMS(8, 4), 1), numbers(DIMS(8, 1), 2),                                              \
+            .validation_data = mu_list(numbers(DIMS(8, 5), 1), numbers(DIMS(8, 1), 2), MU_END)),                      \
+        "'x'", "before the first epoch")                                                                              \
+    ROW(validation_without_labels,                                                                                    \
+        FIT(model, rows, .validation_data = numbers(DIMS(8, 4), 1)), "1 part", "in the validation data")              \
+    ROW(validation_labels_of_other_outputs,                                                                           \
+        FIT(two_outputs(BOTH_LOSSES), PAIR("left", "right"),                                                          \
+            .validation_data = mu_list(mu_map("left", numbers(DIMS(6, 3), 1), "right", numbers(DIMS(6, 2), 2),        \
+                                              MU_END), numbers(DIMS(6, 1), 3), MU_END)),                              \
+        "1 labels for 2 outputs", "in the order of the outputs")                                                      \
+    ROW(validation_of_words,                                                                                          \
+        FIT(of_width(2), numbers(DIMS(2, 2), 1), numbers(DIMS(2, 1), 2),                                              \
+            .validation_data = mu_list(mu_tensor_strings(DIMS(2, 2), (const char *const[]){"a", "b", "c", "d"}),      \
+                                       numbers(DIMS(2, 1), 2), MU_END)), "string", "in the validation data")          \
+    ROW(two_inputs_of_a_chain,                                                                                        \
+        FIT(model, mu_list(numbers(DIMS(8, 4), 1), numbers(DIMS(8, 4), 2), MU_END), classes(8, 3, 1)),                \
+        "'dense' (Dense) takes one tensor; it was given 2", "mu_model_new")                                           \
+    ROW(two_inputs_of_a_model_of_one,                                                                                 \
+        FIT(of_width(4), mu_list(numbers(DIMS(8, 4), 1), numbers(DIMS(8, 4), 2), MU_END), numbers(DIMS(8, 1), 2)),    \
+        "was given 2 tensors", "the order of .inputs")                                                                \
+    ROW(two_labels_of_one_output,                                                                                     \
+        FIT(model, numbers(DIMS(8, 4), 1), mu_list(classes(8, 3, 1), classes(8, 3, 2), MU_END)),                      \
+        "2 labels for 1 outputs", "the order of the outputs")                                                         \
+    ROW(two_weights_of_one_output,                                                                                    \
+        FIT(model, numbers(DIMS(8, 4), 1), classes(8, 3, 1),                                                          \
+            .sample_weight = mu_list(numbers(DIMS(8), 1), numbers(DIMS(8), 2), MU_END)),                              \
+        "2 tensors of sample weights for 1 outputs", "one for all")                                                   \
     ROW(split_in_percent,                                                                                             \
         FIT(model, numbers(DIMS(8, 4), 1), classes(8, 3, 1), .validation_split = 20),                                 \
         "validation_split is 20", "below 1")                                                                          \

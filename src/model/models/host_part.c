@@ -274,7 +274,7 @@ static mu_status list_calls(const mu_layer *layer, mu_host_calls *out)
 
 mu_value *mu__host_model_call(mu_model *model, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
-    if (!mu__has_host_part(model))
+    if (!mu__has_host_part(model) || mu__host_shapes_only())
         return mu__layer_call(model, inputs, context, mask);
     mu_context *thread = mu__context();
     bool alone = false;

@@ -13,6 +13,7 @@
 typedef struct fitting {
     mu_fit_args args;
     mu_step_data data, validation;
+    mu_dataset *given, *given_validation;  // of these, before the model's look-ups; NULL: none
     mu_callback **callbacks;  // ends with MU_END
     mu_history *history;
     mu_object *opened;      // data in use; kept over epochs if steps_per_epoch is set
@@ -270,7 +271,9 @@ static mu_status fit(fitting *f)
     f->position.epoch = f->args.initial_epoch;
     f->position.data = f->data.dataset;
     mu_logs logs = {.model = model};
-    mu_status status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_BEGIN, &logs);
+    mu_status status = when_validated(f) == MU_VALIDATES_NEVER
+                           ? MU_OK : mu__check_validation(model, f->given, f->given_validation);
+    status = status == MU_OK ? mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_BEGIN, &logs) : status;
     for (int epoch = f->position.epoch; status == MU_OK && epoch < f->args.epochs && !model->trainer->stop; epoch++)
         status = fit_epoch(f, epoch);
     if (status == MU_OK && f->args.epochs > 0 && model->trainer->optimizer)
@@ -303,6 +306,8 @@ static mu_status resolve(fitting *f)
     f->by_class = (mu_class_weights){args->class_weight, args->n_class_weight};
     if (f->data.dataset)
         f->data.dataset = mu__class_weights(f->data.dataset, &f->by_class, "mu_fit");
+    f->given = f->data.dataset;
+    f->given_validation = f->validation.dataset;
     MU_TRY(mu__host_data(args->model, &f->data));
     MU_TRY(mu__host_data(args->model, &f->validation));
     return mu__callbacks_argument(args->callbacks, "mu_fit", &f->callbacks);

@@ -379,6 +379,15 @@ static mu_status train_on(mu_model *model, const example *e)
     return update_metrics(model, &f);
 }
 
+mu_value *mu__loss_step(mu_value *batch, void *model)
+{
+    example e;
+    forward f;
+    if (take_apart(batch, &e) != MU_OK || run_forward(model, &e, false, &f) != MU_OK)
+        return NULL;
+    return f.loss ? mu_of(f.loss) : e.y;
+}
+
 static mu_status test_on(mu_model *model, const example *e)
 {
     forward f;

@@ -55,6 +55,8 @@ mu_value *mu__train_steps(mu_value *batches, void *model);  // (looped_steps.c)
 mu_value *mu__metric_states(const mu_trainer *trainer);
 mu_value *mu__test_step(mu_value *batch, void *model);
 mu_value *mu__predict_step(mu_value *batch, void *model);
+// mu__loss_step computes the loss of the model alone, for a trace that finds out whether it takes such batches.
+mu_value *mu__loss_step(mu_value *batch, void *model);
 
 // One call of fit, evaluate or predict, on the calling thread's stack.
 struct mu_model_use {
