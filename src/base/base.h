@@ -219,6 +219,10 @@ static inline bool mu__is_object(const void *argument)
 // mu__new makes a zeroed object with one reference that the caller owns.
 void *mu__new(mu_type *type, size_t bytes);
 
+// mu__keep_object is for the destroy function of an object that a thread uses which does not end: the object stays in
+// memory for the rest of the process.
+void mu__keep_object(void *object);
+
 // mu__give hands the caller's reference to the innermost pool and returns the object. NULL stays NULL; on failure the
 // reference is dropped, and the result is NULL: the object must not be used by another name. Public functions return
 // their results through it.
@@ -346,6 +350,9 @@ typedef enum mu_slot {
 // NULL.
 mu_runtime *mu__runtime(void);
 void *mu__runtime_slot(mu_runtime *runtime, mu_slot slot, void *(*create)(mu_runtime *), void (*destroy)(void *));
+
+// mu__runtime_keep lets mu_exit leave a runtime as it is, because a thread of it runs that does not end.
+void mu__runtime_keep(mu_runtime *runtime);
 
 // The number of cores that this process may use, bounded by the user's limit.
 int mu__runtime_threads(mu_runtime *runtime);

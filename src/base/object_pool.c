@@ -73,9 +73,13 @@ void mu_release(void *object)
     mu_type *type = header->type;
     if (type->destroy != NULL)
         type->destroy(object);
+    if (atomic_load_explicit(&header->references, memory_order_relaxed) > 0)
+        return; // mu__keep_object
     atomic_fetch_sub_explicit(&type->live, 1, memory_order_relaxed);
     mu__free(object);
 }
+
+void mu__keep_object(void *object) { atomic_store(&((mu_object *)object)->references, 1); }
 
 bool mu__is(const void *object, const mu_type *type)
 {

@@ -65,6 +65,7 @@ struct mu_runtime {
     mu_slot made[MU_N_SLOTS]; // in order of creation
     int n_made;
     struct mu_timeline *timeline; // NULL: off
+    atomic_bool kept;             // mu__runtime_keep
 };
 
 // mu__runtime_present returns the runtime without creating one; NULL if there is none yet.

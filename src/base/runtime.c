@@ -386,12 +386,18 @@ static void end_default(void)
     pthread_mutex_lock(&default_lock);
     mu_runtime *runtime = atomic_load(&default_runtime);
     pthread_mutex_unlock(&default_lock);
-    if (runtime == NULL)
+    if (runtime == NULL || runtime->kept)
         return;
     // Still the default runtime while its slots are freed, so that no call creates another.
     runtime_stop(runtime);
     atomic_store(&default_runtime, NULL);
     mu_release(runtime);
+}
+
+void mu__runtime_keep(mu_runtime *runtime)
+{
+    if (runtime != NULL && !atomic_exchange(&runtime->kept, true))
+        mu_retain(runtime);
 }
 
 // The error stays recorded, so that the call that runs this callback fails with it.

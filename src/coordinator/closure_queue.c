@@ -383,6 +383,15 @@ void mu__closures_stop(mu_closure_queue *queue)
     mu_release(cancelled);
 }
 
+void mu__closures_leave(mu_closure_queue *queue)
+{
+    pthread_mutex_lock(&queue->monitor.lock);
+    for (mu_closure *at = queue->running; at; at = at->next_running)
+        if (at->output)
+            mu__remote_value_fail(at->output, &was_cancelled);
+    pthread_mutex_unlock(&queue->monitor.lock);
+}
+
 // ---- The workers' side --------------------------------------------------------------------------
 
 void mu__closures_in_steps(mu_closure_queue *queue, int calls, int copies)

@@ -95,5 +95,7 @@ mu_cancellation *mu__closures_ending(const mu_closure_queue *queue);
 
 // mu__closures_stop cancels everything; from then on mu__closures_get returns NULL at once.
 void mu__closures_stop(mu_closure_queue *queue);
+// mu__closures_leave, after that, tells whoever fetches the results of calls that run that they were cancelled.
+void mu__closures_leave(mu_closure_queue *queue);
 
 #endif

@@ -50,11 +50,22 @@ static mu_call *function_call(mu_coordinator *c, mu_function *function, mu_value
 
 // ---- Making and ending it -----------------------------------------------------------------------
 
-// A thread that has started ends with the queue.
-static void end_workers(mu_coordinator *c)
+// Threads end with the queue, unless the call that one runs goes on although it is cancelled. Returns whether all have.
+static bool all_ended(const mu_coordinator *c)
 {
-    if (c->queue)
-        mu__closures_stop(c->queue);
+    enum { LOOK_NS = 1000000 };
+    const int64_t deadline = mu__deadline_ns(mu__setting_real(MU_SETTING_TIMEOUT));
+    for (int i = 0; i < c->n_workers; i++)
+        while (c->workers[i].begun && !c->workers[i].ended) {
+            if (mu__now_ns() >= deadline)
+                return false;
+            mu__sleep_ns(LOOK_NS);
+        }
+    return true;
+}
+
+static void free_workers(mu_coordinator *c)
+{
     for (int i = 0; c->workers && i < c->n_workers; i++) {
         mu_dispatcher *d = &c->workers[i];
         if (d->thread)
@@ -62,6 +73,17 @@ static void end_workers(mu_coordinator *c)
         if (d->task)
             d->task->ops->free(d->task);
     }
+}
+
+// What a thread uses that does not end stays for the rest of the process, and so do devices, on which its call runs.
+static void leave_behind(mu_coordinator *c)
+{
+    static _Atomic(mu_coordinator *) left; // so that checkers of leaks find what is in use
+    mu__watch_name_left(c);
+    mu__closures_leave(c->queue);
+    mu__runtime_keep(c->strategy->runtime);
+    mu__keep_object(c);
+    c->left = atomic_exchange(&left, c);
 }
 
 static void coordinator_destroy(void *object)
@@ -75,8 +97,15 @@ static void coordinator_destroy(void *object)
             servers->coordinator = NULL;
         pthread_mutex_unlock(&servers->coordinator_lock);
     }
-    end_workers(c);
+    if (c->queue)
+        mu__closures_stop(c->queue);
+    const bool ended = all_ended(c);
     mu__watch_end(c);
+    if (!ended) {
+        leave_behind(c);
+        return;
+    }
+    free_workers(c);
     mu__commits_free(c);
     mu__draws_free(&c->draws);
     mu__times_free(&c->times);
@@ -91,7 +120,9 @@ static mu_type coordinator_type = {.name = "coordinator", .destroy = coordinator
 
 static void dispatch(void *arg)
 {
-    mu__dispatch(arg);
+    mu_dispatcher *d = arg;
+    mu__dispatch(d);
+    d->ended = true;
 }
 
 static mu_status start_worker(mu_coordinator *c, int i, mu_task_maker *maker, void *arg)
@@ -104,7 +135,8 @@ static mu_status start_worker(mu_coordinator *c, int i, mu_task_maker *maker, vo
     snprintf(name, sizeof name, "worker %d", i);
     if (!(d->task = maker(c->strategy, i, arg)) || !(d->thread = mu__worker_new(name, NULL, 0, c->strategy->runtime)))
         return mu_error_code();
-    return mu__worker_post(d->thread, dispatch, d);
+    d->begun = mu__worker_post(d->thread, dispatch, d) == MU_OK;
+    return mu_error_code();
 }
 
 static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_task_maker *maker, void *arg)

@@ -24,6 +24,8 @@ typedef struct mu_call {
     double ratio;                // all rows of its step to its own (distribute/servers/aggregation.h)
 } mu_call;
 
+enum { MU_CALL_NAME = 64 };
+
 // What is known of one worker, and the thread that runs its calls one after the other.
 typedef struct mu_dispatcher {
     struct mu_coordinator *coordinator;  // borrowed: it outlives the thread
@@ -35,6 +37,9 @@ typedef struct mu_dispatcher {
     mu_concrete *traced;         // its graph; borrowed from the call's function
     atomic_bool lost;
     atomic_llong begun_ns;       // when its call began; 0: it runs none
+    char called[MU_CALL_NAME];   // what that calls; under the lock of the watch
+    bool begun;                  // the thread has its job,
+    atomic_bool ended;           // and uses nothing of the coordinator any more
     atomic_llong slow_ns;        // when the call began that was last found to be slow (watch.h)
 } mu_dispatcher;
 
@@ -61,6 +66,7 @@ struct mu_coordinator {
     atomic_int n_lost;
     atomic_int n_away;           // those, and the workers that have not started yet
     atomic_llong last_seen_ns;   // when a worker was last reachable
+    struct mu_coordinator *left; // the one before that was left behind
 };
 
 extern mu_type mu__call_type;

@@ -76,6 +76,11 @@ typedef struct outcome {
     mu_task_failure failure;
 } outcome;
 
+static const char *call_name(const mu_call *call)
+{
+    return call->maker ? "per worker" : mu_function_name(call->function);
+}
+
 static uint64_t next_request(mu_coordinator *c)
 {
     const uint64_t number = (c->first_request + atomic_fetch_add(&c->n_requests, 1)) & MU_REQUEST_MASK;
@@ -94,8 +99,7 @@ static outcome run_in_context(mu_dispatcher *d, mu_call *call, mu_cancellation *
     context.request = next_request(d->coordinator);
     const int64_t begin = mu__now_ns();
     o.result = run(d, call, &o.failure);
-    mu__span_request("schedule", call->maker ? "per worker" : mu_function_name(call->function), context.request, begin,
-                     mu__now_ns());
+    mu__span_request("schedule", call_name(call), context.request, begin, mu__now_ns());
     if (o.result && !call->maker)
         mu__times_add(&d->coordinator->times, MU_TIMED_EXECUTION, begin);
     mu__context_leave(&context, NULL, &o.error);
@@ -315,7 +319,7 @@ void mu__dispatch(mu_dispatcher *d)
     for (mu_closure *next; (next = mu__closures_get(d->coordinator->queue, d->worker, MU_FOREVER, &cancellation));) {
         mu_call *call = (mu_call *)next;
         d->in_flight += !call->maker;
-        mu__watch_call_begun(d);
+        mu__watch_call_begun(d, call_name(call));
         outcome o = run_in_context(d, call, cancellation);
         mu__watch_call_ended(d);
         if (!call->maker && d->coordinator->strategy->servers->aggregation)

@@ -4,8 +4,12 @@
 enum { TIMES_USUAL = 10 };         // a call that takes so many times the usual time makes its worker slow,
 static const double LEAST_S = 1;   // but not before it has taken so many seconds
 
-void mu__watch_call_begun(mu_dispatcher *d)
+void mu__watch_call_begun(mu_dispatcher *d, const char *name)
 {
+    mu_monitor *monitor = &d->coordinator->watch.monitor;
+    pthread_mutex_lock(&monitor->lock);
+    snprintf(d->called, sizeof d->called, "%s", name);
+    pthread_mutex_unlock(&monitor->lock);
     d->begun_ns = mu__now_ns();
 }
 
@@ -67,10 +71,20 @@ static void look_at_end(mu_coordinator *c)
         return;
     for (int i = 0; i < c->n_workers; i++)
         if (c->workers[i].begun_ns > 0)
-            mu__log(MU_LOG_WARNING, "the end of the coordinator waits for worker %d: its call, begun %.1f s ago, was "
-                    "cancelled and still runs; see what in its function does not end", i,
-                    mu__watch_call_age(&c->workers[i]));
+            mu__log(MU_LOG_WARNING, "the end of the coordinator waits for worker %d: its call of '%s', begun %.1f s "
+                    "ago, was cancelled and still runs; see what in its function does not end", i,
+                    c->workers[i].called, mu__watch_call_age(&c->workers[i]));
     c->watch.stopped_ns = now;
+}
+
+void mu__watch_name_left(mu_coordinator *c)
+{
+    for (int i = 0; i < c->n_workers; i++)
+        if (c->workers[i].begun && !c->workers[i].ended)
+            mu__log(MU_LOG_ERROR, "the coordinator has ended without worker %d: its call of '%s', begun %.1f s ago, "
+                    "was cancelled and still runs after %g s (MUSTER_TIMEOUT). What the library keeps for it stays in "
+                    "memory; keep what its function uses, or let it end", i, c->workers[i].called,
+                    mu__watch_call_age(&c->workers[i]), mu__setting_real(MU_SETTING_TIMEOUT));
 }
 
 static void watch(void *arg)

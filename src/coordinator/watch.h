@@ -23,8 +23,11 @@ typedef struct mu_watch {
 mu_status mu__watch_begin(struct mu_coordinator *coordinator);
 void mu__watch_end(struct mu_coordinator *coordinator);
 
-// A worker begins a call, and ends it.
-void mu__watch_call_begun(struct mu_dispatcher *worker);
+// mu__watch_name_left names the calls that have not let the coordinator end within its limit, after mu__watch_end.
+void mu__watch_name_left(struct mu_coordinator *coordinator);
+
+// A worker begins a call of a function with this name, and ends it.
+void mu__watch_call_begun(struct mu_dispatcher *worker, const char *name);
 void mu__watch_call_ended(struct mu_dispatcher *worker);
 // mu__watch_found_slow notes that a call which began then takes long; false: that was noted before, or it has ended.
 // The mark belongs to one call; the next call starts unmarked.

@@ -158,15 +158,18 @@ static void test_a_slow_worker_is_named(void **state)
 static void test_an_idle_worker_is_not_slow(void **state)
 {
     (void)state;
-    mu_dispatcher d = {.worker = 0};
-    mu__watch_call_begun(&d);
+    mu_coordinator c = {.n_workers = 1};
+    mu_dispatcher d = {.coordinator = &c, .worker = 0};
+    assert_int_equal(mu__monitor_init(&c.watch.monitor, "test"), MU_OK);
+    mu__watch_call_begun(&d, "step");
     const int64_t begun = d.begun_ns;
     assert_true(mu__watch_found_slow(&d, begun) && mu__watch_is_slow(&d));
     assert_false(mu__watch_found_slow(&d, begun)); // once for each call
     mu__watch_call_ended(&d);
     assert_false(mu__watch_found_slow(&d, begun) || mu__watch_is_slow(&d));
-    mu__watch_call_begun(&d);
+    mu__watch_call_begun(&d, "step");
     assert_false(mu__watch_found_slow(&d, begun) || mu__watch_is_slow(&d));
+    mu__monitor_free(&c.watch.monitor);
 }
 
 // ---- A step that takes long ---------------------------------------------------------------------

@@ -137,28 +137,36 @@ static void test_who_waits_for_a_waiting_call_is_told(void **state)
     mu_pool_close(pool);
 }
 
-static void *let_go(void *arg)
-{
-    (void)arg;
-    usleep(1500000);
-    goes_on = false;
-    return NULL;
-}
-
 static void close_pool(void *pool) { mu_pool_close(pool); }
 
-static void test_the_end_names_a_stuck_call(void **state)
+// The end names the call, and after MUSTER_TIMEOUT waits no longer. The call uses what is left behind, and what it
+// returns is dropped.
+static void test_the_end_goes_without_a_stuck_call(void **state)
 {
     (void)state;
     static char log[1 << 14];
-    mu_pool *pool = mu_pool_open();
-    pthread_t thread;
-    with_a_stuck_call(mu_function_new(positive_step));
-    assert_int_equal(pthread_create(&thread, NULL, let_go, NULL), 0);
+    mu_pool *outer = mu_pool_open(), *pool = mu_pool_open();
+    mu_coordinator *c = mu_coordinator_new(mu_parameter_server_strategy(cluster_of(2, 1), .in_process = true));
+    goes_on = true;
+    mu_value *stays = mu_retain(mu_schedule(c, mu_function_new(staying_step), one()));
+    while (!runs)
+        usleep(1000);
+    const int64_t begin = mu__now_ns();
     catch_stderr(close_pool, pool, log, sizeof log);
-    pthread_join(thread, NULL);
-    if (!strstr(log, "the end of the coordinator waits for worker "))
-        fail_msg("the log: %s", log);
+    const double seconds = (double)(mu__now_ns() - begin) / 1e9;
+    const char *waits = strstr(log, "the end of the coordinator waits for worker ");
+    const char *goes = strstr(log, "the coordinator has ended without worker ");
+    if (seconds < 2 || !waits || !goes || !strstr(waits, ": its call of 'staying_step', ") ||
+        !strstr(goes, ": its call of 'staying_step', "))
+        fail_msg("after %g s the log is: %s", seconds, log);
+    assert_null(mu_fetch(stays));
+    expect_error(MU_CANCELLED, "because the coordinator ended");
+    goes_on = false;
+    while (runs)
+        usleep(1000);
+    usleep(20000); // its thread goes on with what was left behind
+    mu_release(stays);
+    mu_pool_close(outer);
 }
 
 static void sleep_while_stuck(void *arg)
@@ -205,7 +213,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_who_waits_for_a_stuck_call_is_told),
                                        cmocka_unit_test(test_who_waits_for_a_waiting_call_is_told),
-                                       cmocka_unit_test(test_the_end_names_a_stuck_call),
-                                       cmocka_unit_test(test_the_watchdog_names_a_stuck_call)};
+                                       cmocka_unit_test(test_the_watchdog_names_a_stuck_call),
+                                       cmocka_unit_test(test_the_end_goes_without_a_stuck_call)};
     return cmocka_run_group_tests_name("coordinator/stuck_calls", tests, start, end_library);
 }
