@@ -225,7 +225,8 @@ mu_message *mu__message_filled(const mu_spec *spec, mu_message_fill *fill, void 
     if (mu__spec_bytes(spec) < LARGE)
         return fill_small(spec, fill, arg);
     put_spec(&w, spec);
-    mu_message *message = mu__message_new(w.n + mu__spec_bytes(spec));
+    const size_t bytes = w.n + mu__spec_bytes(spec);
+    mu_message *message = mu__call_reserve(bytes) == MU_OK ? mu__message_new(bytes) : NULL;
     if (message == NULL)
         return NULL;
     w = (writer){.message = message};

@@ -99,6 +99,10 @@ void mu__call_wait_end(void);
 typedef enum mu_released { MU_RELEASED_VALUE, MU_RELEASED_TABLE, MU_N_RELEASED } mu_released; // value: or accumulator
 void mu__client_forget(mu_rpc_client *client, mu_released what, const char *name);
 
+// mu__call_reserve counts memory that a method takes for its answer in the server's budget, before it takes it; outside
+// of methods nothing happens. Errors: RESOURCE_EXHAUSTED, naming the calls that hold the most.
+mu_status mu__call_reserve(size_t bytes);
+
 // ---- Calls that end later (calls.c) -------------------------------------------------------------
 
 // mu__call_defer is for a method: its call ends by mu__call_answer, on any thread, and not when the method returns. The

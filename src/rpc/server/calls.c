@@ -133,6 +133,15 @@ static mu_value *run_entry(mu_server_call *call, mu_value *arguments)
     return value;
 }
 
+static mu_status write_reply(mu_server_call *call, const mu_value *value)
+{
+    size_t bytes = 0;
+    MU_TRY(mu__message_bytes(value, "the result", &bytes));
+    MU_TRY(mu__call_reserve_for(call, bytes));
+    call->reply = mu__message_to_send(value, "the result");
+    return call->reply != NULL ? MU_OK : mu_error_code();
+}
+
 // Makes call->reply.
 static mu_status run_function(mu_server_call *call)
 {
@@ -141,17 +150,16 @@ static mu_status run_function(mu_server_call *call)
     arguments = mu__give(arguments);
     if (mu__pending())
         return mu_error_code();
-    if (call->entry != NULL && call->entry->writer != NULL) {
-        call->reply = call->entry->writer(arguments, call->entry->arg);
-        return call->reply != NULL ? MU_OK : mu_error_code();
-    }
     running = call;
-    mu_value *value = run_entry(call, arguments);
+    mu_value *value = NULL;
+    if (call->entry != NULL && call->entry->writer != NULL)
+        call->reply = call->entry->writer(arguments, call->entry->arg);
+    else
+        value = run_entry(call, arguments);
     running = NULL;
-    if (mu__pending() || call->deferred)
+    if (mu__pending() || call->deferred || call->reply != NULL)
         return mu_error_code();
-    call->reply = mu__message_to_send(value, "the result");
-    return call->reply != NULL ? MU_OK : mu_error_code();
+    return write_reply(call, value);
 }
 
 // Lets others cancel the call while its function runs. False: it was cancelled before.
@@ -196,16 +204,13 @@ static bool is_inline(const mu_server_call *call)
 static void finish_call(mu_server_call *call, const mu_error_value *error)
 {
     mu_error_value late = *error;
-    if (late.code == MU_OK && mu__budget_take(&call->server->budget, call->reply->bytes)) {
-        call->held += call->reply->bytes;
+    if (late.code == MU_OK && mu__call_reserve_locked(call, call->reply->bytes)) {
         if ((is_inline(call) ? answer_inline(call) : answer_in_parts(call)) == MU_OK)
             return;
         mu__error_move(&late);
     } else if (late.code == MU_OK) {
         late.code = MU_RESOURCE_EXHAUSTED;
-        snprintf(late.message, sizeof late.message, "a result of %zu bytes does not fit: the server holds %zu of at "
-                 "most %zu bytes; call less at one time, or raise max_bytes", call->reply->bytes,
-                 call->server->budget.used, call->server->budget.limit);
+        mu__call_no_room(call->server, call->reply->bytes, late.message, sizeof late.message);
     }
     if (call->overdue && late.code == MU_CANCELLED)
         answer_error(call, MU_DEADLINE_EXCEEDED, "no result in time; its waits were ended");
@@ -223,6 +228,8 @@ mu_server_call *mu__call_defer(void)
     return running;
 }
 
+mu_status mu__call_reserve(size_t bytes) { return mu__call_reserve_for(running, bytes); }
+
 uint64_t mu__call_client(void) { return running->client; }
 
 mu_status mu__call_may(const char *method)
@@ -234,9 +241,11 @@ mu_status mu__call_may(const char *method)
 // into the client's deadline, as one that cannot be queued.
 static void finish_deferred(mu_server_call *call)
 {
-    const mu_error_value fine = {.code = MU_OK};
-    if (call->reply != NULL)
-        finish_call(call, &fine);
+    mu_error_value error = {.code = call->refused > 0 ? MU_RESOURCE_EXHAUSTED : MU_OK};
+    if (call->refused > 0)
+        mu__call_no_room(call->server, call->refused, error.message, sizeof error.message);
+    if (call->reply != NULL || call->refused > 0)
+        finish_call(call, &error);
     else
         call_free(call);
 }
@@ -248,12 +257,23 @@ static void end_deferred(mu_server_call *call)
         finish_deferred(call);
 }
 
+static mu_message *write_deferred(mu_server_call *call, const mu_value *value)
+{
+    size_t bytes = 0;
+    mu_error_value ignored;
+    mu_message *reply = NULL;
+    if (mu__message_bytes(value, "the result", &bytes) == MU_OK && mu__call_reserve_for(call, bytes) != MU_OK)
+        call->refused = bytes;
+    else if (!mu__pending())
+        reply = mu__message_of(value, "the result");
+    mu__error_move(&ignored);
+    return reply;
+}
+
 void mu__call_answer(mu_server_call *call, const mu_value *value)
 {
     mu_rpc_server *server = call->server;
-    mu_error_value ignored;
-    mu_message *reply = mu__message_of(value, "the result");
-    mu__error_move(&ignored);
+    mu_message *reply = write_deferred(call, value);
     pthread_mutex_lock(&server->lock);
     call->reply = reply;
     call->answered = true;

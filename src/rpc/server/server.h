@@ -66,7 +66,9 @@ struct mu_server_call {
     int64_t begun_ns;
     mu_message *message;       // the arguments, from `offset`
     size_t offset;
-    size_t held; // bytes of the budget
+    size_t held; // bytes of the budget,
+    size_t reserved; // of these for the answer
+    size_t refused; // of a deferred answer that had no room; 0: it has
     bool cancelled, overdue; // overdue: because its deadline passed
     bool deferred, returned, answered; // deferred: the answer comes by mu__call_answer, before or after the return
     mu_cancellation *cancellation; // while the function runs; borrowed
@@ -136,6 +138,15 @@ static inline mu_rpc_server *mu__server_of(mu_node *node)
 // permissions.c. `version`: of the wire, as the client's connection speaks it. Errors: PERMISSION_DENIED naming role
 // and method.
 mu_status mu__permission_check(mu_role role, int version, const char *method);
+
+// call_budget.c: an answer counts in the budget before memory is taken for it, if it has MU_RESERVE_FROM bytes or more;
+// smaller ones when they are sent. mu__call_reserve_for (call NULL: nothing happens) is without the lock. Errors:
+// RESOURCE_EXHAUSTED, with the text of mu__call_no_room. The others are with the lock held; mu__call_no_room names the
+// calls that hold the most.
+enum { MU_RESERVE_FROM = 1 << 16, MU_NO_ROOM_TEXT = 600 };
+mu_status mu__call_reserve_for(mu_server_call *call, size_t bytes);
+bool mu__call_reserve_locked(mu_server_call *call, size_t bytes);
+void mu__call_no_room(const mu_rpc_server *server, size_t bytes, char *text, size_t size);
 
 // owner.c; with the lock held: a connection has begun, or ended.
 void mu__owner_joined(mu_rpc_server *server, mu_connection *connection);

@@ -119,6 +119,56 @@ static void test_a_client_that_reads_late(void **state)
     mu_pool_close(pool);
 }
 
+static atomic_bool holds, held;
+static atomic_int n_filled;
+
+static mu_value *hold(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    held = true;
+    while (holds)
+        usleep(1000);
+    return NULL;
+}
+
+static mu_status fill(void *elements, void *arg)
+{
+    (void)arg;
+    n_filled++;
+    memset(elements, 1, BYTES);
+    return MU_OK;
+}
+
+static mu_message *filled(const mu_value *arguments, void *arg)
+{
+    const mu_spec spec = {.dtype = MU_U8, .shape = MU_SHAPE(BYTES)};
+    (void)arguments, (void)arg;
+    return mu__message_filled(&spec, fill, NULL);
+}
+
+// An answer without room takes no memory, and the error names the call that holds the most.
+static void test_answers_count_before_they_take_memory(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0", .max_bytes = 3 * BYTES / 2);
+    mu_rpc_server_register(server, "hold", .fn = hold);
+    assert_int_equal(mu__server_add_writer(server, "filled", filled, NULL), MU_OK);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    holds = true;
+    mu_rpc_result *first = mu_rpc_call(client, "hold", many_bytes(NULL, NULL));
+    while (!held)
+        usleep(1000);
+    expect_result(mu_rpc_call(client, "filled"), MU_RESOURCE_EXHAUSTED, "the largest calls \"hold\" 2000");
+    assert_int_equal(n_filled, 0);
+    holds = false;
+    expect_result(first, MU_OK, "");
+    expect_result(mu_rpc_call(client, "filled"), MU_OK, "");
+    assert_int_equal(n_filled, 1);
+    mu_pool_close(pool);
+}
+
 static int start_with_heartbeat(void **state, const char *seconds)
 {
     setenv("MUSTER_HEARTBEAT", seconds, 1);
@@ -134,6 +184,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_a_client_that_does_not_read, start_impatient, end_library),
         cmocka_unit_test_setup_teardown(test_a_client_that_reads_late, start_patient, end_library),
+        cmocka_unit_test_setup_teardown(test_answers_count_before_they_take_memory, start_patient, end_library),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
