@@ -183,6 +183,9 @@ const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, con
 // the process that was connected last is gone: it has ended its connection, and its address refuses new ones.
 void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *arg);
 uint64_t mu__client_server(mu_rpc_client *client, bool *gone);
+// mu__client_ended counts the connections to the server that this end has closed or has seen end: whoever holds
+// something that a connection's end takes back compares two counts. Takes no lock.
+unsigned mu__client_ended(const mu_rpc_client *client);
 // mu__client_route sets what mu__remote_call goes through (store_client.c), which must outlive the client's calls.
 void mu__client_route(mu_rpc_client *client, void *route, int store);
 void *mu__client_routed(const mu_rpc_client *client, int *store); // NULL: the client itself

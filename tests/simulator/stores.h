@@ -110,10 +110,17 @@ typedef struct stores_run {
         int64_t next_ns, until_ns, start_ns;
     } breaking;
     struct {
+        server_task *server;  // that dies when its copy has been made anew; NULL: none
+        bool copy_killed;
+        int64_t copy_due_ns, until_ns; // when to look again; until when answers of the server are held up
+    } remaking;
+    struct {
         int store; // that all work on; -1: the cluster is not divided
         server_task *server;
         bool closed; // other servers are cut off too
         bool rejects; // by a firewall that answers with resets
+        bool silent;  // not between servers: that one is a cut
+        bool closes;  // the server closes its connections to copies, as one without memory does
         int64_t next_ns, until_ns;
     } division;
     server_task *doomed;           // dies when more snapshots are written than now; NULL: none
@@ -135,6 +142,17 @@ void coordinator_start(void);
 void coordinator_run(void);
 void coordinator_kill(void);
 void coordinator_end(void);
+
+// stores_simulator.c
+void cut(int a, int b, int64_t until_ns, bool one_way);
+void kill_server(stores_run *r, server_task *s, int64_t start_ns);
+server_task *leader_of(stores_run *r, int number); // of a store; NULL: nobody leads it
+bool may_strike(const stores_run *r);
+bool is_noticed(const stores_run *r); // which servers have died
+
+// stores_remake.c
+void begin_remaking(stores_run *r, const worker_task *w);
+void remake_next(stores_run *r);
 
 // stores_check.c
 int check_begin_update(const worker_task *w, int store, subject target);

@@ -3,6 +3,8 @@
 // the checker finds what was planted.
 #include "stores.h"
 
+#include "rpc/client/client.h"
+
 #include <dirent.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,6 +13,9 @@ enum { MOST_ROUNDS = 20000, TWICE_EVERY = 50, LARGE_BYTES = 700 };
 #define LIMIT_NS 400000000000
 
 stores_run now_running;
+#ifdef MU_PLANT_DEFECTS
+mu_defect mu__planted;
+#endif
 static char scratch[] = "/tmp/stores-XXXXXX";
 
 // ---- The plan -----------------------------------------------------------------------------------
@@ -44,6 +49,8 @@ static void configure(stores_run *r)
     }
 }
 
+static bool remakes(const stores_run *r) { return r->seed % 40 == 28; }
+
 static void plan(stores_run *r)
 {
     static const double most_s[] = {0.002, 0.02, 0.15};
@@ -67,6 +74,8 @@ static void plan(stores_run *r)
         r->workers[i] = (worker_task){.process = r->n_processes++, .host = MOST_SERVERS + 1 + i, .number = i};
     r->strikes_ns = r->takes_over_ns = MU_FOREVER;
     r->division.store = -1;
+    if (remakes(r))
+        r->strikes_ns = world_now() + 4000000000; // until workers know the epochs of stores
 }
 
 static void begin(stores_run *r)
@@ -81,7 +90,7 @@ static void begin(stores_run *r)
 
 // ---- Faults -------------------------------------------------------------------------------------
 
-static void cut(int a, int b, int64_t until_ns, bool one_way)
+void cut(int a, int b, int64_t until_ns, bool one_way)
 {
     if (a == b)
         return;
@@ -102,7 +111,7 @@ static void cut_off(stores_run *r, int host, int64_t until_ns)
     }
 }
 
-static void kill_server(stores_run *r, server_task *s, int64_t start_ns)
+void kill_server(stores_run *r, server_task *s, int64_t start_ns)
 {
     server_kill(s);
     s->process = r->n_processes++;
@@ -317,7 +326,7 @@ static void break_next(stores_run *r)
         world_break(s->host, (s->host + 1) % r->n_servers); // which has the copy of its store at first
 }
 
-static server_task *leader_of(stores_run *r, int number)
+server_task *leader_of(stores_run *r, int number)
 {
     for (int i = 0; i < r->n_servers; i++) {
         const mu_store *store = r->servers[i].alive ? mu__store_find(mu__stores_of(r->servers[i].rpc), number) : NULL;
@@ -348,7 +357,9 @@ static void divide(stores_run *r, int64_t until_ns)
     r->division.server = s;
     r->division.until_ns = until_ns;
     r->division.closed = false;
-    r->division.rejects = r->seed % 40 >= 20;
+    r->division.closes = r->seed % 80 == 49;
+    r->division.silent = r->seed % 40 == 9;
+    r->division.rejects = r->seed % 40 >= 20 || r->division.silent;
     r->division.next_ns = world_now() + (r->division.rejects ? world_draw_ns(0.5, 0.9) : world_draw_ns(0.2, 0.5));
     divide_hosts(r, s->host, r->coordinator_host);
     for (int i = 1; i < r->n_workers; i++)
@@ -359,12 +370,30 @@ static void divide(stores_run *r, int64_t until_ns)
     repeat_questions(r, s, reader);
 }
 
+// The server has no memory for what its copies say, and closes the connections to them. It is not dead.
+static void close_links(const stores_run *r, server_task *s)
+{
+    mu_stores *stores = mu__stores_of(s->rpc);
+    if (!s->alive)
+        return;
+    world_enter(s->process, s->host);
+    world_note("server %d closes its connections to copies (of %d servers)", s->host, r->n_servers);
+    for (size_t i = 0; i < stores->stores.n; i++)
+        if (stores->stores.items[i]->copy != NULL)
+            mu__session_lost(&stores->stores.items[i]->copy->node, 0, "no memory here for what it sent");
+}
+
 static void follow_division(stores_run *r)
 {
     if (r->division.store < 0 || world_now() < r->division.next_ns)
         return;
+    if (!r->division.closed && r->division.closes)
+        close_links(r, r->division.server);
     for (int i = 0; i < r->n_servers && !r->division.closed; i++)
-        divide_hosts(r, r->division.server->host, i);
+        if (r->division.silent)
+            cut(r->division.server->host, i, r->division.until_ns, false);
+        else
+            divide_hosts(r, r->division.server->host, i);
     r->division.store = r->division.closed ? -1 : r->division.store;
     r->division.closed = true;
     r->division.next_ns = r->division.until_ns;
@@ -417,6 +446,19 @@ static void divide_pair(stores_run *r, int64_t until_ns)
     r->division.next_ns = r->division.until_ns = until_ns;
 }
 
+bool may_strike(const stores_run *r) { return r->placement != NULL && mu__placement_ready(r->placement); }
+
+// Whether the coordinator has noticed which servers have died: until then all seems to be ready.
+bool is_noticed(const stores_run *r)
+{
+    for (int i = 0; i < r->n_servers; i++) {
+        const server_task *s = &r->servers[i];
+        if (!s->alive || mu_rpc_client_server(r->clients[i]) != mu__stores_process(mu__stores_of(s->rpc)))
+            return false;
+    }
+    return true;
+}
+
 static int64_t coordinator_sleeps_ns;
 
 static void strike(stores_run *r)
@@ -438,7 +480,12 @@ static void strike(stores_run *r)
     case FAULT_PAIR: kill_pair(r, s, until_ns); break;
     case FAULT_SKEW: skew(r, s); break;
     case FAULT_COORDINATOR: lose_coordinator(r); break;
-    case FAULT_BREAK: begin_breaking(r, s, until_ns); break;
+    case FAULT_BREAK:
+        if (remakes(r))
+            begin_remaking(r, w);
+        else
+            begin_breaking(r, s, until_ns);
+        break;
     case FAULT_DIVIDE: divide(r, until_ns); break;
     case FAULT_DIVIDE_PAIR: divide_pair(r, world_now() + world_draw_ns(4, 8)); break;
     default:
@@ -454,12 +501,11 @@ static void strike(stores_run *r)
 static int64_t strike_due(const stores_run *r)
 {
     if (r->n_faults == 0 || !r->ready || r->doomed != NULL || r->breaking.server != NULL ||
+        r->remaking.server != NULL ||
         r->takes_over_ns < MU_FOREVER)
         return MU_FOREVER;
     return r->strikes_ns == MU_FOREVER ? world_now() : r->strikes_ns;
 }
-
-static bool may_strike(const stores_run *r) { return r->placement != NULL && mu__placement_ready(r->placement); }
 
 // ---- Playing ------------------------------------------------------------------------------------
 
@@ -525,6 +571,8 @@ static int64_t next_event(const stores_run *r)
         next = MU_MIN(next, r->doomed_from_ns);
     if (r->breaking.server != NULL)
         next = MU_MIN(next, r->breaking.next_ns);
+    if (r->remaking.server != NULL)
+        next = MU_MIN(next, r->remaking.copy_due_ns);
     if (r->division.store >= 0)
         next = MU_MIN(next, r->division.next_ns);
     const int64_t strikes_ns = strike_due(r);
@@ -533,23 +581,13 @@ static int64_t next_event(const stores_run *r)
     return MU_MIN(next, coordinator_sleeps_ns > 0 ? coordinator_sleeps_ns : r->coordinator_due_ns);
 }
 
-// Whether the coordinator has noticed which servers have died: until then all seems to be ready.
-static bool is_noticed(const stores_run *r)
-{
-    for (int i = 0; i < r->n_servers; i++) {
-        const server_task *s = &r->servers[i];
-        if (!s->alive || mu_rpc_client_server(r->clients[i]) != mu__stores_process(mu__stores_of(s->rpc)))
-            return false;
-    }
-    return true;
-}
-
 static bool is_over(const stores_run *r)
 {
     for (int i = 0; i < r->n_workers; i++)
         if (r->workers[i].left > 0 || r->workers[i].request != NULL)
             return false;
-    return r->doomed == NULL && r->breaking.server == NULL && r->division.store < 0 && may_strike(r) && is_noticed(r);
+    return r->doomed == NULL && r->breaking.server == NULL && r->remaking.server == NULL && r->division.store < 0 &&
+           may_strike(r) && is_noticed(r);
 }
 
 static void play(stores_run *r)
@@ -563,6 +601,7 @@ static void play(stores_run *r)
         take_over(r);
         strike_doomed(r);
         break_next(r);
+        remake_next(r);
         follow_division(r);
         if (play_round(r)) {
             if (++rounds > MOST_ROUNDS)
@@ -685,10 +724,10 @@ static const char *about(void)
 static bool plant(const char *name)
 {
 #ifdef MU_PLANT_DEFECTS
-    static const char *const names[MU_N_DEFECTS] = {"none",    "early", "twice", "stale", "snapshot", "life",   "cut",
+    static const char *const names[] = {"none",    "early", "twice", "stale", "snapshot", "life",   "cut",
                                                     "forgets", "part",  "again", "lease", "question", "repeats",
-                                                    "reset",   "word",  "untold"};
-    for (int i = 0; name != NULL && i < MU_N_DEFECTS; i++)
+                                                    "reset",   "word",  "untold", "link", "seen", "take"};
+    for (int i = 0; name != NULL && i < (int)MU_COUNT(names); i++)
         if (strcmp(names[i], name) == 0) {
             mu__planted = (mu_defect)i;
             return true;
@@ -702,7 +741,7 @@ int main(int argc, char **argv)
     static const simulation stores = {.name = "stores_simulator",
                                       .options = " [--defect early | twice | stale | snapshot | life | cut | "
                                                  "forgets | part | again | lease | question | repeats | reset | word | "
-                                                 "untold]",
+                                                 "untold | link | seen | take]",
                                       .twice_every = TWICE_EVERY,
                                       .play = run_seed,
                                       .about = about};

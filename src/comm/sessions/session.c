@@ -173,6 +173,7 @@ static void close_session(mu_session *session, const char *why)
     char ended[300];
     snprintf(ended, sizeof ended, "the connection ended before the reply%s%s", why != NULL ? ": " : "",
              why != NULL ? why : "");
+    atomic_fetch_add(&session->n_ended, 1);
     mu__handshake_end(&session->handshake);
     session->wants_out = session->paused = false;
     while (session->requests.n > 0)
@@ -216,6 +217,7 @@ void mu__session_flush(mu_node *node, int member)
     const size_t unsent = session->handshake.out.n - session->handshake.sent;
     if (mu__handshake_flush(&session->handshake, &all) != MU_OK) {
         // Input that the other end sent before it closed is read first; the end of that input then ends the session.
+        atomic_fetch_add(&session->n_ended, 1);
         mu__system->end_output(fd);
         session->handshake.sent = session->handshake.out.n = 0;
         all = true;

@@ -50,6 +50,8 @@ typedef struct mu_session {
     mu_handshake handshake; // link NULL: the session is closed
     uint32_t number;        // of the next frame that this end sends
     bool closed_there;      // it has ended, and the other end, or its system when that died, has ended it
+    // How many sessions have ended here, or have begun to end. It is raised before the other end can hear of it.
+    atomic_uint n_ended;
     bool wants_out;         // the poller reports when the socket has room
     bool paused;            // nothing is read from the other end until it has taken some of what waits for it
     mu_endpoint endpoint;   // where the other end listens

@@ -669,6 +669,8 @@ uint64_t mu__client_server(mu_rpc_client *client, bool *gone)
     return server;
 }
 
+unsigned mu__client_ended(const mu_rpc_client *client) { return atomic_load(&client->member.session.n_ended); }
+
 void mu__client_route(mu_rpc_client *client, void *route, int store)
 {
     client->route = route;

@@ -6,7 +6,6 @@ static const mu_store_part *const parts[] = {&mu__variables_part, &mu__tables_pa
 static _Thread_local mu_change *running; // the request that this thread runs on a store
 
 #ifdef MU_PLANT_DEFECTS
-mu_defect mu__planted;
 size_t mu__large_change = (size_t)4 << 20;
 #endif
 
@@ -425,7 +424,8 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
         if (!failed || change->torn)
             mu__seen_done(&store->seen, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST],
                           failed ? 0 : change->sequence, failed ? NULL : answer);
-        mu_value *record = store->copy != NULL ? record_of(change, failed, method, arguments) : NULL;
+        const bool left_out = failed || (change->blocked != NULL && MU_PLANTED(MU_DEFECT_TAKE_NOT_COPIED));
+        mu_value *record = store->copy != NULL ? record_of(change, left_out, method, arguments) : NULL;
         const bool copied = !change->torn && record != NULL &&
                             mu__copying_record(store, change->sequence, record) == MU_OK;
         store->parted |= store->copy != NULL && !copied;
@@ -448,6 +448,13 @@ int64_t mu__store_led_ns(const mu_store *store)
     return both ? MU_MIN(store->lease_ns, coordinator_ns) : store->lease_ns;
 }
 
+// Where the connection that brought the copy's word has ended, the copy may take this process for dead, and no longer
+// wait for its lease.
+static bool is_linked(const mu_store *store)
+{
+    return mu__client_ended(store->copy) == store->lease_link || MU_PLANTED(MU_DEFECT_ENDED_LINK);
+}
+
 bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now)
 {
     if (MU_PLANTED(MU_DEFECT_EARLY_ACKNOWLEDGEMENT))
@@ -457,7 +464,7 @@ bool mu__store_settled(const mu_store *store, int64_t sequence, int64_t now)
     const bool led = now < mu__store_led_ns(store) || MU_PLANTED(MU_DEFECT_STALE_PRIMARY);
     if (!led || store->copy == NULL)
         return led;
-    return store->complete ? store->copied >= sequence : mu__copying_keeps_up(store);
+    return store->complete ? store->copied >= sequence && is_linked(store) : mu__copying_keeps_up(store);
 }
 
 mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body)

@@ -12,6 +12,7 @@
 #ifndef MU_SRC_RPC_STORE_H
 #define MU_SRC_RPC_STORE_H
 
+#include "base/planted.h"
 #include "rpc/rpc.h"
 #include "rpc/services/service.h"
 
@@ -23,34 +24,6 @@ enum { MU_MOST_STORES = 4096 };
 // coordinator, keep what they promised for a little longer, because clocks differ.
 #define MU_LEASE 0.5
 #define MU_LEASE_KEPT 0.65
-
-// ---- Defects planted in the simulator's own build -----------------------------------------------
-
-typedef enum mu_defect {
-    MU_DEFECT_NONE,
-    MU_DEFECT_EARLY_ACKNOWLEDGEMENT, // an update is acknowledged before the copy has it
-    MU_DEFECT_APPLIED_TWICE,         // a retried request is applied again
-    MU_DEFECT_STALE_PRIMARY,         // a primary answers although its lease has passed
-    MU_DEFECT_LOST_SNAPSHOT,         // a snapshot counts as written although the disk was full
-    MU_DEFECT_EARLIER_LIFE,          // a message for an earlier process at the same address is accepted
-    MU_DEFECT_OWN_CUT,               // a store makes its cut when the order comes, whatever clients know
-    MU_DEFECT_COPY_FORGETS,          // a copy does not note the requests that it repeats
-    MU_DEFECT_PART_OF_SNAPSHOT,      // a snapshot counts although a server could not write its part
-    MU_DEFECT_EARLY_AGAIN,           // a request that comes again is acknowledged before the copy has it
-    MU_DEFECT_LONG_LEASE,            // the copy's word holds four times too long
-    MU_DEFECT_LATE_QUESTION,         // any question of a coordinator gives a lease, also one that comes late
-    MU_DEFECT_COPY_REPEATS,          // a copy takes a message that it has taken
-    MU_DEFECT_RESET,                 // a copy takes a connection that the network resets for its primary's end
-    MU_DEFECT_COPYS_WORD,            // the copy's word is enough, although the coordinator may go back to a snapshot
-    MU_DEFECT_UNTOLD_CUT,            // calls of the coordinator do not carry the cuts that it knows
-    MU_N_DEFECTS
-} mu_defect;
-#ifdef MU_PLANT_DEFECTS
-extern mu_defect mu__planted;
-#define MU_PLANTED(defect) (mu__planted == (defect))
-#else
-#define MU_PLANTED(defect) false
-#endif
 
 // ---- Wire form (docs/rpc.md) --------------------------------------------------------------------
 
@@ -234,7 +207,8 @@ typedef struct mu_store {
     int64_t heard_ns;           // when the copy last answered, took a part of a large message, or was made
     bool sending_tells;         // that the copy has all
     bool again;                 // the last message was not answered
-    int64_t lease_ns;           // until when the copy's word holds
+    int64_t lease_ns;           // until when the copy's word holds,
+    unsigned lease_link, sent_link; // and through which connection, by mu__client_ended; of the message being sent
     struct mu_ahead *first_ahead; // large changes whose arguments the copy gets before them (store_ahead.c)
     int64_t n_ahead;              // so far
     int64_t dropped_ahead;        // the last of them that the copy may keep for no change, as it was not told; 0: none
