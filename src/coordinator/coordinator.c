@@ -133,7 +133,9 @@ static mu_status start_worker(mu_coordinator *c, int i, mu_task_maker *maker, vo
     d->worker = i;
     d->attempt = -1;
     snprintf(name, sizeof name, "worker %d", i);
-    if (!(d->task = maker(c->strategy, i, arg)) || !(d->thread = mu__worker_new(name, NULL, 0, c->strategy->runtime)))
+    if ((d->task = maker(c->strategy, i, arg)))
+        d->task->ending = mu__closures_ending(c->queue);
+    if (!d->task || !(d->thread = mu__worker_new(name, NULL, 0, c->strategy->runtime)))
         return mu_error_code();
     d->begun = mu__worker_post(d->thread, dispatch, d) == MU_OK;
     return mu_error_code();

@@ -145,7 +145,7 @@ static mu_value *specs_of(mu_task *task, mu_value *arguments, mu_task_failure *f
 }
 
 // Runs a function whose inputs are `specs`; *fits as in mu__remote_function_run_on.
-static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *concrete, const mu_value *specs,
+static mu_value *run(const mu_remote_worker *worker, int64_t number, const mu_concrete *concrete, const mu_value *specs,
                      const mu_input_positions *positions, bool *fits)
 {
     const mu_graph *graph = concrete->graph;
@@ -158,8 +158,8 @@ static mu_value *run(mu_rpc_client *client, int64_t number, const mu_concrete *c
     mu_status status = mu__served_arguments(graph, specs, tensors);
     if (status == MU_OK)
         status = positions->inputs.n == 0
-                     ? mu__remote_function_run(client, number, graph, tensors, out)
-                     : mu__remote_function_run_on(client, number, graph, tensors, positions, out, fits);
+                     ? mu__remote_function_run(worker, number, graph, tensors, out)
+                     : mu__remote_function_run_on(worker, number, graph, tensors, positions, out, fits);
     if (status == MU_OK && *fits)
         result = mu__concrete_result(concrete, out, out);
     for (size_t i = 0; i < n_in; i++)
@@ -179,7 +179,8 @@ static mu_value *attempt(remote_task *t, mu_function *function, mu_value *argume
         return NULL;
     const int64_t number = find_process(t) == MU_OK ? number_of(t, concrete) : -1;
     if (number >= 0 && (!arguments || mu__input_positions_find(&positions, arguments) == MU_OK))
-        result = run(t->client, number, concrete, specs, &positions, fits);
+        result = run(&(mu_remote_worker){.client = t->client, .ending = t->task.ending}, number, concrete, specs,
+                     &positions, fits);
     if (!*fits)
         mu__input_positions_forget(&positions);
     else if (!result)

@@ -46,6 +46,7 @@ struct mu_task {
     const mu_task_ops *ops;
     mu_strategy *strategy;  // borrowed
     int worker;
+    mu_cancellation *ending; // of the coordinator: a call that is cancelled is not awaited any longer; borrowed
 };
 
 // Makes the task of one worker; NULL on error.

@@ -8,6 +8,7 @@
 #include "comm/sessions/wire.h"
 #include "tensor/tensor.h"
 
+#include <muster/cancellation.h>
 #include <muster/rpc.h>
 
 // ---- Messages (message.c) -----------------------------------------------------------------------
@@ -163,6 +164,9 @@ static inline uint64_t mu__request_of(uint64_t call) { return call >> MU_CALL_BI
 // locks held: it may only wake another thread. Owned by the caller.
 mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_value *arguments, double seconds,
                                void (*ended)(void *arg), void *arg);
+// mu__result_settle cancels a call and waits until it no longer runs at the server: until that has answered, the
+// connection is lost, the call's deadline has passed, or `leaves` is cancelled (NULL: nothing).
+void mu__result_settle(mu_rpc_result *result, mu_cancellation *leaves);
 // mu__client_call_since is mu__client_call of what came with a version of the wire. If the server speaks an older one
 // the call ends with UNIMPLEMENTED, which names both, and is not sent. need NULL: every version has it.
 mu_rpc_result *mu__client_call_since(mu_rpc_client *client, const mu_wire_need *need, const char *method,

@@ -15,16 +15,24 @@
 // of reading a graph.
 int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *graph);
 
+// A worker, and what ends the wait for the end of a call that is cancelled there (NULL: nothing but the connection's
+// loss); both are borrowed.
+typedef struct mu_remote_worker {
+    mu_rpc_client *client;
+    mu_cancellation *ending;
+} mu_remote_worker;
+
 // mu__remote_function_run runs it with the graph's inputs and waits; `out` [graph outputs] gets tensors of the pool.
-// The thread's cancellation ends it. Errors: NOT_FOUND if the worker does not know the number (it is a new process);
-// UNAVAILABLE; those of the function.
-mu_status mu__remote_function_run(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
-                                  mu_tensor **out);
+// The thread's cancellation ends it: the worker has then ended it too, unless it is lost. Errors: NOT_FOUND if the
+// worker does not know the number (it is a new process); UNAVAILABLE; those of the function.
+mu_status mu__remote_function_run(const mu_remote_worker *worker, int64_t number, const mu_graph *graph,
+                                  mu_tensor *const *in, mu_tensor **out);
 
 // mu__remote_function_run_on does so where the worker has some of the inputs, whose positions in `in` have tensors
 // without elements. *fits: false, and nothing has happened, if their next elements are others than the graph takes.
-mu_status mu__remote_function_run_on(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
-                                     const mu_input_positions *positions, mu_tensor **out, bool *fits);
+mu_status mu__remote_function_run_on(const mu_remote_worker *worker, int64_t number, const mu_graph *graph,
+                                     mu_tensor *const *in, const mu_input_positions *positions, mu_tensor **out,
+                                     bool *fits);
 
 // mu__remote_function_delete lets the worker forget it. Errors: NOT_FOUND.
 mu_status mu__remote_function_delete(mu_rpc_client *worker, int64_t number);

@@ -158,23 +158,26 @@ static mu_value *number_and_cut(const mu_graph *graph, int64_t number)
     return mu_of(route != NULL ? mu_tensor_new(MU_I64, 1, &n, numbers) : mu_tensor_new(MU_I64, 0, NULL, numbers));
 }
 
-// A step may take any time: the heartbeat shows whether the worker is alive.
-static const mu_value *call_run(mu_rpc_client *worker, const mu_graph *graph, mu_value *arguments)
+// A step may take any time: the heartbeat shows whether the worker is alive. One that is cancelled changes nothing any
+// more when this returns.
+static const mu_value *call_run(const mu_remote_worker *worker, const mu_graph *graph, mu_value *arguments)
 {
-    mu_remote_call call = {.client = worker, .subject = about(graph), .arguments = arguments, .seconds = INFINITY};
+    mu_remote_call call = {.client = worker->client, .subject = about(graph), .arguments = arguments,
+                           .seconds = INFINITY, .settles = true, .leaves = worker->ending};
     return mu__remote_calls("muster.function.run", 1, &call) == MU_OK ? call.value : NULL;
 }
 
-mu_status mu__remote_function_run(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
-                                  mu_tensor **out)
+mu_status mu__remote_function_run(const mu_remote_worker *worker, int64_t number, const mu_graph *graph,
+                                  mu_tensor *const *in, mu_tensor **out)
 {
     const mu_value *answer =
         call_run(worker, graph, mu_list(number_and_cut(graph, number), sent_of(graph, in), MU_END));
-    return mu__pending() ? mu_error_code() : take_outputs(worker, graph, answer, out);
+    return mu__pending() ? mu_error_code() : take_outputs(worker->client, graph, answer, out);
 }
 
-mu_status mu__remote_function_run_on(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
-                                     const mu_input_positions *positions, mu_tensor **out, bool *fits)
+mu_status mu__remote_function_run_on(const mu_remote_worker *worker, int64_t number, const mu_graph *graph,
+                                     mu_tensor *const *in, const mu_input_positions *positions, mu_tensor **out,
+                                     bool *fits)
 {
     const int64_t n = (int64_t)positions->pairs.n;
     mu_value *pairs = mu_of(mu_tensor_new(MU_I64, 1, &n, positions->pairs.items));
@@ -183,7 +186,7 @@ mu_status mu__remote_function_run_on(mu_rpc_client *worker, int64_t number, cons
     if (mu__pending())
         return mu_error_code();
     *fits = answer == NULL || mu_value_count(answer) != 0;
-    return *fits ? take_outputs(worker, graph, answer != NULL ? mu_value_at(answer, 0) : NULL, out) : MU_OK;
+    return *fits ? take_outputs(worker->client, graph, answer != NULL ? mu_value_at(answer, 0) : NULL, out) : MU_OK;
 }
 
 mu_status mu__remote_function_delete(mu_rpc_client *worker, int64_t number)

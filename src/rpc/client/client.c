@@ -34,6 +34,13 @@ static mu_rpc_result *take_out(mu_result_list *list, mu_rpc_result *result)
     return result;
 }
 
+// The server has nothing to do with the call any more.
+static void drop(mu_result_list *list, mu_rpc_result *result)
+{
+    mu__result_gone(take_out(list, result));
+    mu_release(result);
+}
+
 // ---- How calls end ------------------------------------------------------------------------------
 
 // Where the last brackets of a line begin in which a worker names the server that its own call went to; its end: there
@@ -111,7 +118,7 @@ static void replied(void *arg, mu_status code, const void *data, size_t bytes)
         take_value(result, data, bytes);
     else
         end_with_reply(result, code, data, bytes);
-    mu_release(take_out(&result->owner->sent, result));
+    drop(&result->owner->sent, result);
 }
 
 // ---- Sending ------------------------------------------------------------------------------------
@@ -147,7 +154,7 @@ static void end_unsent(mu_rpc_result *result)
     mu_error_value error;
     mu__error_move(&error);
     end_with(result, error.code, error.message);
-    mu_release(take_out(&result->owner->sent, result));
+    drop(&result->owner->sent, result);
 }
 
 static void parts_sent(void *arg, uint64_t transfer, mu_status code, const char *why)
@@ -167,7 +174,7 @@ static void end_too_new(mu_rpc_result *result, int spoken)
     snprintf(text, sizeof text, "it speaks version %d of the wire, and %s came with version %d; restart that process "
              "with this version of Muster", spoken, result->need.what, result->need.version);
     end_with(result, MU_UNIMPLEMENTED, text);
-    mu_release(take_out(&result->owner->sent, result));
+    drop(&result->owner->sent, result);
 }
 
 // No server of this size takes it, however often it is sent.
@@ -179,7 +186,7 @@ static void end_too_large(mu_rpc_result *result, int64_t most)
              "in parts, such as a variable that is sharded, or start the server with a larger max_bytes",
              result->message->bytes, (long long)most);
     end_with(result, MU_RESOURCE_EXHAUSTED, text);
-    mu_release(take_out(&result->owner->sent, result));
+    drop(&result->owner->sent, result);
 }
 
 // Sends a call that is in the list `sent`.
@@ -264,7 +271,7 @@ static void end_calls_that_are_over(mu_rpc_client *client, int64_t now)
     for (mu_rpc_result *result = client->waiting.first; result != NULL; result = next) {
         next = result->next;
         if (is_over(result, now))
-            mu_release(take_out(&client->waiting, result));
+            drop(&client->waiting, result);
         else
             mu__sooner(&client->due_ns, result->deadline_ns);
     }
@@ -273,7 +280,7 @@ static void end_calls_that_are_over(mu_rpc_client *client, int64_t now)
         const bool over = is_over(result, now);
         if (over && result->transfer != 0) {
             mu__channel_drop(&client->channel, result->transfer);
-            mu_release(take_out(&client->sent, result));
+            drop(&client->sent, result);
         } else if (over && !result->told) {
             tell_cancelled(result);
         } else if (!over) {
@@ -290,7 +297,7 @@ static void fail_waiting(mu_rpc_client *client)
     snprintf(text, sizeof text, "the server cannot be reached: %s", client->member.dial.reason);
     while (client->fail_fast && client->waiting.n > 0) {
         end_with(client->waiting.first, MU_UNAVAILABLE, text);
-        mu_release(take_out(&client->waiting, client->waiting.first));
+        drop(&client->waiting, client->waiting.first);
     }
 }
 
@@ -460,7 +467,7 @@ static void client_destroy(void *object)
     mu__node_end(&client->node);
     mu__channel_end(&client->channel);
     while (client->waiting.n > 0)
-        mu_release(take_out(&client->waiting, client->waiting.first));
+        drop(&client->waiting, client->waiting.first);
     mu_release(client->node.keyring);
     forget_methods(client);
     mu__forgotten_free(client);

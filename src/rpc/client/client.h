@@ -16,6 +16,7 @@ struct mu_rpc_result {
     pthread_cond_t changed;
     int made; // locks that exist
     bool done;
+    bool gone; // the server has answered, or is not reached any more: also of a call that was cancelled before
     mu_rpc_client *client; // NULL when done
     mu_error_value error;  // how it ended
     mu_message *reply;     // MU_OK: the value, from `offset`
@@ -103,5 +104,6 @@ void mu__forgotten_free(mu_rpc_client *client); // forgotten.c
 mu_rpc_result *mu__result_new(mu_rpc_client *client, const char *method);
 void mu__result_end(mu_rpc_result *result, const mu_error_value *error, mu_message *reply, size_t offset);
 bool mu__result_is_done(mu_rpc_result *result);
+void mu__result_gone(mu_rpc_result *result);
 
 #endif

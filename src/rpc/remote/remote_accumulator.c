@@ -16,7 +16,7 @@ static mu_value *take(mu_accumulator *a, int64_t required, double timeout_s)
 {
     const double seconds = timeout_s > 0 ? timeout_s : mu__setting_real(MU_SETTING_TIMEOUT);
     mu_tensor *number = mu_tensor_new(MU_I64, 0, NULL, &required), *limit = mu_tensor_new(MU_F64, 0, NULL, &seconds);
-    mu_remote_call request = {.client = client_of(a), .seconds = seconds + GRACE_S,
+    mu_remote_call request = {.client = client_of(a), .seconds = seconds + GRACE_S, .settles = true,
                               .subject = mu__remote_subject(NULL, "taking a gradient of accumulator", a->resource.name),
                               .arguments = mu_list(mu__text_value(a->resource.name), number, limit, MU_END)};
     mu_value *answer = mu__remote_calls("muster.accumulator.take", 1, &request) == MU_OK ? request.value : NULL;

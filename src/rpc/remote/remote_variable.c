@@ -158,7 +158,7 @@ static mu_status send_op(mu_rpc_client *client, const mu_graph *graph, int n_in,
     const mu_node *node = graph->nodes.items[graph->nodes.n - 1];
     mu_remote_call request = {.client = client, .arguments = arguments_of(graph, n_in, in),
                               .subject = subject_of(node->op, graph->resources.items[0]),
-                              .seconds = patience_s(node->op, node->attrs)};
+                              .seconds = patience_s(node->op, node->attrs), .settles = true};
     mu__remote_tell_forgotten(client);
     MU_TRY(mu__remote_calls("muster.apply", 1, &request));
     return take_outputs(graph, request.value, out);
@@ -204,6 +204,7 @@ mu_status mu__remote_update_each(const mu_op *op, int n, mu_resource *const *var
     for (int i = 0; calls != NULL && i < n && !mu__pending(); i++) {
         calls[i].client = (mu_rpc_client *)variables[i]->home;
         calls[i].subject = subject_of(op, variables[i]);
+        calls[i].settles = true;
         calls[i].arguments = mu__remote_apply_arguments(op, NULL, 1, &values[i], 1, &variables[i]);
         mu__remote_tell_forgotten(calls[i].client);
     }

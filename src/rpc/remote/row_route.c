@@ -65,6 +65,7 @@ mu_remote_call *mu__row_route_calls(const mu_row_route *r, mu_rpc_client *const 
     for (int s = 0; s < r->n_parts; s++)
         if (r->begin[s + 1] > r->begin[s]) {
             (*parts)[*n] = s;
+            calls[*n].settles = true;
             calls[(*n)++].client = clients[s];
         }
     return calls;

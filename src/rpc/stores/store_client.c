@@ -495,6 +495,16 @@ static void name_subject(const mu_remote_subject *subject)
     mu__error_begin(0, text);
 }
 
+// A call that was cancelled may run at its server still.
+static void settle_all(int n, const mu_remote_call *calls, const waiting_call *waiting)
+{
+    for (int i = 0; i < n; i++) {
+        mu_rpc_result *result = waiting[i].request != NULL ? waiting[i].request->result : waiting[i].result;
+        if (calls[i].settles && result != NULL)
+            mu__result_settle(result, calls[i].leaves);
+    }
+}
+
 mu_status mu__remote_calls(const char *method, int n, mu_remote_call *calls)
 {
     int at = 0;
@@ -506,6 +516,8 @@ mu_status mu__remote_calls(const char *method, int n, mu_remote_call *calls)
         status = begin_call(method, &calls[at = i], &waiting[i]);
     if (status == MU_OK)
         status = end_calls(n, calls, waiting, &at);
+    if (status == MU_CANCELLED && mu_cancellation_is_cancelled(mu__context()->cancellation))
+        settle_all(n, calls, waiting);
     if (status != MU_OK && n > 0)
         name_subject(&calls[at].subject);
     for (int i = 0; waiting != NULL && i < n; i++)

@@ -27,6 +27,12 @@ static mu_rpc_client *client_of(mu_server *server)
                              .fail_fast = true);
 }
 
+static mu_status run_at(mu_rpc_client *worker, int64_t number, const mu_graph *graph, mu_tensor *const *in,
+                        mu_tensor **out)
+{
+    return mu__remote_function_run(&(mu_remote_worker){.client = worker}, number, graph, in, out);
+}
+
 static mu_tensor *floats(int64_t n, float value)
 {
     mu_tensor *tensor = mu_tensor_new(MU_F32, 1, &n, NULL);
@@ -87,11 +93,11 @@ static void test_a_step_runs_on_the_worker(void **state)
     cluster c = start();
     mu_tensor *x = floats(SIZE, 2), *out = NULL;
     for (int i = 1; i <= 3; i++) {
-        assert_int_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
+        assert_int_equal(run_at(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
         assert_true(mu_tensor_item(out, 0) == 3 && value_of(c.w) == 3 * i && value_of(c.v) == 1);
     }
     assert_int_equal(mu__remote_function_delete(c.to_worker, c.number), MU_OK);
-    mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out);
+    run_at(c.to_worker, c.number, c.graph, &x, &out);
     expect_error(MU_UNAVAILABLE, "no function number");
     finish(&c);
     mu_pool_close(pool);
@@ -109,7 +115,7 @@ static void *run_often(void *arg)
     for (int i = 0; i < RUNS && r->status == MU_OK; i++) {
         mu_pool *pool = mu_pool_open();
         mu_tensor *x = floats(SIZE, 0), *out = NULL;
-        r->status = mu__remote_function_run(r->c->to_worker, r->c->number, r->c->graph, &x, &out);
+        r->status = run_at(r->c->to_worker, r->c->number, r->c->graph, &x, &out);
         mu_error_take();
         mu_pool_close(pool);
     }
@@ -150,7 +156,7 @@ static mu_value *answer_read(mu_value *arguments, void *arg)
 static void expect_cut(mu_rpc_client *worker, int64_t number, const mu_graph *graph, int64_t cut)
 {
     mu_tensor *out = NULL;
-    if (mu__remote_function_run(worker, number, graph, NULL, &out) != MU_OK)
+    if (run_at(worker, number, graph, NULL, &out) != MU_OK)
         fail_msg("%s", mu_error_message());
     assert_int_equal(asked_cut, cut);
 }
@@ -191,14 +197,14 @@ static void test_errors_say_who_is_to_blame(void **state)
     mu_pool *pool = mu_pool_open();
     cluster c = start();
     mu_tensor *wrong = floats(SIZE + 1, 2), *x = floats(SIZE, 2), *out = NULL;
-    assert_int_not_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &wrong, &out), MU_OK);
+    assert_int_not_equal(run_at(c.to_worker, c.number, c.graph, &wrong, &out), MU_OK);
     expect_error(MU_INVALID_ARGUMENT, "");
     mu_server_stop(c.ps[1]);
-    assert_int_not_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
+    assert_int_not_equal(run_at(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
     assert_non_null(strstr(mu_error_message(), "(\"muster.apply\" at localhost:")); // the worker's request
     expect_error(MU_UNAVAILABLE, "function 'step': assign_add_variable of variable 'w': ");
     mu_server_stop(c.worker);
-    assert_int_not_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
+    assert_int_not_equal(run_at(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
     assert_non_null(strstr(mu_error_message(), "(\"muster.function.run\" at localhost:")); // the coordinator's
     expect_error(MU_UNAVAILABLE, "function 'step': ");
     finish(&c);
@@ -228,7 +234,7 @@ static void test_hostile_requests(void **state)
                   MU_INVALID_ARGUMENT, "takes 1 tensors; 0 were sent");
     expect_result(mu_rpc_call(c.to_worker, "muster.function.run"), MU_INVALID_ARGUMENT, "");
     mu_tensor *x = floats(SIZE, 2), *out = NULL;
-    assert_int_equal(mu__remote_function_run(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
+    assert_int_equal(run_at(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
     mu_release(local);
     finish(&c);
     mu_pool_close(pool);
