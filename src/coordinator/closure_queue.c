@@ -4,6 +4,8 @@
 // TensorFlow has a lock for that; here a thread that waits for another one still has a deadline, and notices a signal.
 #include "coordinator/closure_queue.h"
 
+#include "base/planted.h"
+
 typedef struct closures {
     mu_closure *first, *last;
     int64_t n;
@@ -148,10 +150,12 @@ static mu_status still_running(const mu_closure_queue *queue)
 static mu_status drain(mu_closure_queue *queue, int64_t deadline_ns)
 {
     mu_status status = MU_OK;
-    cancel_all(&queue->waiting);
-    while (queue->in_flight > 0 && status == MU_OK && mu__monitor_wait(&queue->monitor, deadline_ns))
+    if (!MU_PLANTED(MU_DEFECT_NOT_CANCELLED))
+        cancel_all(&queue->waiting);
+    const bool early = MU_PLANTED(MU_DEFECT_EARLY_ERROR);
+    while (queue->in_flight > 0 && !early && status == MU_OK && mu__monitor_wait(&queue->monitor, deadline_ns))
         status = mu__check_stop();
-    if (status == MU_OK && queue->in_flight > 0)
+    if (status == MU_OK && queue->in_flight > 0 && !early)
         status = still_running(queue);
     mu_cancellation *fresh = status == MU_OK ? new_cancellation() : NULL;
     if (!fresh)
@@ -180,7 +184,7 @@ static mu_status raise_error(mu_closure_queue *queue, int64_t deadline_ns)
         cancel_running(queue);
     status = drain(queue, until);
     const mu_error_value error = queue->error;
-    if (status == MU_OK)
+    if (status == MU_OK && !MU_PLANTED(MU_DEFECT_ERROR_TWICE))
         queue->error = (mu_error_value){0};
     queue->raising = false;
     pthread_cond_broadcast(&queue->monitor.changed);
@@ -531,7 +535,7 @@ void mu__closures_put_back(mu_closure_queue *queue, mu_closure *closure)
         end(mu_retain(closure), &was_cancelled);
     else if (queue->most_in_flight > 0)
         prepend(&queue->waiting, mu_retain(closure));
-    else
+    else if (!MU_PLANTED(MU_DEFECT_LOST_STEP))
         append(&queue->waiting, mu_retain(closure));
     end_one(queue, closure);
     pthread_cond_broadcast(&queue->monitor.changed);

@@ -4,6 +4,7 @@
 // out, likewise; is the worker lost, unless everything is being cancelled anyway; else the error is the call's.
 #include "coordinator/coordinator.h"
 
+#include "base/planted.h"
 #include "base/system.h"
 #include "rpc/rpc.h"
 
@@ -124,6 +125,8 @@ static verdict judge(mu_dispatcher *d, const outcome *o)
         return ignored(&c->ps_failures[o->failure.server], c->ps_failures_ignored) ? VERDICT_AGAIN : VERDICT_ERROR;
     if (o->error.code == MU_DEADLINE_EXCEEDED)
         return ignored(&c->timeouts, c->timeouts_ignored) ? VERDICT_AGAIN : VERDICT_ERROR;
+    if (o->error.code == MU_FAILED_PRECONDITION && MU_PLANTED(MU_DEFECT_RETRIED_ERROR))
+        return VERDICT_AGAIN;
     return o->failure.blame == MU_BLAME_WORKER && !mu__closures_cancelling(c->queue) ? VERDICT_LOST : VERDICT_ERROR;
 }
 
@@ -244,7 +247,8 @@ static void recover(mu_dispatcher *d, const mu_error_value *error)
     mu__per_worker_abort(c->resources, d->worker, error);
     if (!wait_for_worker(d, d->task->ops->recover))
         return;
-    make_again(d);
+    if (!MU_PLANTED(MU_DEFECT_LOST_VALUES))
+        make_again(d);
     mu__log(MU_LOG_WARNING, "worker %d is back", d->worker);
     no_longer_lost(d);
 }

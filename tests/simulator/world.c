@@ -297,6 +297,16 @@ void world_ready(bool *ready, int n)
     }
 }
 
+void world_ready_pollers(bool ready[MOST_DESCRIPTORS])
+{
+    memset(ready, 0, (size_t)world.n_descriptors * sizeof *ready);
+    for (int i = 0; i < world.n_descriptors; i++) {
+        const descriptor *at = &world.descriptors[i];
+        if (at->kind != KIND_FREE && at->poller >= FIRST_FD && is_ready(at))
+            ready[at->poller - FIRST_FD] = true;
+    }
+}
+
 static int poller_new(void) { return world_open(KIND_POLLER); }
 
 static bool poller_set(int poller, int fd, short events, uint64_t tag)

@@ -34,9 +34,11 @@ void world_kill(int process);
 // world_fill_disks lets every write to a file fail with ENOSPC until a time.
 void world_fill_disks(int64_t until_ns);
 
-// world_ready says for the processes 0 to n - 1 whether a poller of theirs has something to report. world_next is the
+// world_ready says for the processes 0 to n - 1 whether a poller of theirs has something to report;
+// world_ready_pollers for each poller, by its descriptor less FIRST_FD, whether it has. world_next is the
 // time of the next event of the network, MU_FOREVER if there is none. world_advance lets time pass until `until_ns`.
 void world_ready(bool *ready, int n);
+void world_ready_pollers(bool ready[MOST_DESCRIPTORS]);
 int64_t world_next(void);
 void world_advance(int64_t until_ns);
 

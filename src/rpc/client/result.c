@@ -133,6 +133,32 @@ static void wait_for_end(mu_rpc_result *result)
         end_cancelled(result, stopped.code != MU_OK ? " by a signal" : ", as was the thread that waits for it");
 }
 
+void mu__result_gone(mu_rpc_result *result)
+{
+    pthread_mutex_lock(&result->lock);
+    result->gone = true;
+    pthread_cond_broadcast(&result->changed);
+    pthread_mutex_unlock(&result->lock);
+}
+
+void mu__result_settle(mu_rpc_result *result, mu_cancellation *leaves)
+{
+    mu_cancel_hook hook = {.wake = wake, .arg = result};
+    mu_error_value before, stopped = {.code = MU_OK};
+    mu__error_move(&before);
+    end_cancelled(result, "");
+    mu__cancel_hook_add(leaves, &hook);
+    pthread_mutex_lock(&result->lock);
+    while (!result->gone && stopped.code == MU_OK && !mu_cancellation_is_cancelled(leaves)) {
+        sleep_until_changed(result);
+        if (mu__check_stop() != MU_OK)
+            mu__error_move(&stopped);
+    }
+    pthread_mutex_unlock(&result->lock);
+    mu__cancel_hook_remove(leaves, &hook);
+    mu__error_raise(&before);
+}
+
 bool mu_rpc_result_is_done(mu_rpc_result *result)
 {
     return mu__need(result, "mu_rpc_result_is_done: the result") == MU_OK && mu__result_is_done(result);
