@@ -266,6 +266,18 @@ static void class_numbers_in_floats(void **state)
     expect_error(MU_INVALID_ARGUMENT, "for one-hot labels use the categorical cross-entropy");
 }
 
+static void crossentropy_of_probabilities(void **state)
+{
+    (void)state;
+    static const double hot[] = {1, 0, 0, 0, 1, 0}, given[] = {.5, .25, .25, .1, .8, .1};
+    mu_tensor *labels = mu_tensor_new(MU_F64, 2, (int64_t[]){2, 3}, hot);
+    mu_tensor *probabilities = mu_tensor_new(MU_F64, 2, (int64_t[]){2, 3}, given);
+    mu_tensor *losses = mu_loss_call(mu_categorical_crossentropy_loss(), labels, probabilities);
+    assert_int_equal(mu_tensor_dim(losses, 0), 2);
+    assert_number(mu_tensor_item(losses, 0), -log(.5), 1e-14);
+    assert_number(mu_tensor_item(losses, 1), -log(.8), 1e-14);
+}
+
 static void regularizers_and_initializers(void **state)
 {
     (void)state;
@@ -320,7 +332,7 @@ int main(void)
         MODEL_TEST(several_results), MODEL_TEST(options_are_checked),
         MODEL_TEST(given_thresholds_are_listed),
         MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
-        MODEL_TEST(class_numbers_in_floats),
+        MODEL_TEST(class_numbers_in_floats), MODEL_TEST(crossentropy_of_probabilities),
         MODEL_TEST(regularizers_and_initializers), MODEL_TEST(functions_of_the_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
