@@ -285,8 +285,8 @@ typedef struct mu_context {
     int autocast;               // mu_dtype that reads of a layer's weights are converted to; 0: none (model, graph)
     const void *policy;         // mu_layer_policy of the layers that are being made; NULL: the program's (model)
     struct mu_host_results *host_results;  // of the look-ups of the model whose step this is; NULL: none (model)
-    void *clones;                          // layers of one's own in the model that is being cloned; NULL: none is
-    void *added_losses;                    // that layers added on this thread; belongs to a pool; NULL: none
+    void *clones;               // layers of one's own in the model that is being cloned; NULL: none is (model)
+    void *added_losses;         // that layers added on this thread; belongs to a pool; NULL: none (model)
     int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
     int n_inlined;              // depth of traced functions that call each other (graph)
     uint64_t n_calls;           // public calls so far that no other one made
