@@ -90,6 +90,9 @@ enum { MU_MAX_DEPTH = 10 };  // graphs inside graphs
 mu_graph *mu__node_body(const mu_node *node, int i);
 // mu__node_writes returns whether a node, or a node in its bodies, writes its k-th resource.
 bool mu__node_writes(const mu_node *node, int k);
+// mu__node_endangers returns whether a failed run that has begun a node leaves its k-th resource in doubt: the node, or
+// a node in its bodies, writes it and does more than draw from it. One draw more does no harm.
+bool mu__node_endangers(const mu_node *node, int k);
 // mu__replace_bodies replaces each body of a node by change(body), and takes ownership of the returned references.
 mu_status mu__replace_bodies(mu_node *node, mu_graph *(*change)(const mu_graph *body));
 // mu__graph_shapes runs a graph's shape rules for other input specs; `out` gets the output specs.

@@ -258,6 +258,61 @@ static void test_bodies_write_variables(void **state)
     assert_memory_equal(sums[0], sums[1], sizeof sums[0]);
 }
 
+// ---- Draws in bodies of a run that fails --------------------------------------------------------
+
+static mu_value *draw(mu_value *x, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_add(mu_at(x, 0), mu_stateless_random_uniform(mu_generator_next(generator), MU_F32, 1,
+                                                                 (int64_t[]){4})));
+}
+
+static mu_value *unchanged(mu_value *x, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_identity(mu_at(x, 0)));
+}
+
+static mu_value *draw_in_the_second_round(mu_value *loop, void *arg)
+{
+    (void)arg;
+    mu_tensor *round = mu_at(loop, 1), *one = mu_constant(MU_I32, 1);
+    mu_value *taken = mu_cond(mu_equal(round, one), draw, unchanged, mu_list(mu_value_at(loop, 0), MU_END), NULL);
+    return taken ? mu_list(taken, mu_of(mu_add(round, one)), MU_END) : NULL;
+}
+
+static mu_value *draw_and_look_up(mu_value *arguments, void *index)
+{
+    (void)index;
+    mu_value *end = mu_while_loop(three_times, draw_in_the_second_round,
+                                  mu_list(mu_value_at(arguments, 0), mu_of(mu_constant(MU_I32, 0)), MU_END), NULL);
+    return end ? mu_of(mu_gather(mu_at(end, 0), mu_at(arguments, 1), 0, 0)) : NULL;
+}
+
+// One draw more does no harm, so the generator is not in doubt.
+static void test_a_failed_run_leaves_generators_whole(void **state)
+{
+    (void)state;
+    double numbers[2][3] = {{0}};
+    const float zeros[4] = {0};
+    for (int i = 0; i < 2; i++) {
+        mu_strategy *strategy = mu_one_device_strategy(i ? "XLA_CPU:0" : "CPU:0");
+        mu_function *function = mu_function_new(draw_and_look_up, NULL);
+        generator = mu_generator_new(7, "generator");
+        for (int run = 0; run < 3; run++) {
+            mu_tensor *index = mu_constant(MU_I32, run == 1 ? 4 : 2);
+            mu_value *result = mu_run(strategy, function, mu_list(
+                mu_of(mu_tensor_new(MU_F32, 1, (int64_t[]){4}, zeros)), mu_of(index), MU_END));
+            const mu_error error = mu_error_take();
+            if (error.code != (run == 1 ? MU_INVALID_ARGUMENT : MU_OK))
+                fail_msg("%s, run %d: %s", mu_strategy_name(strategy), run, error.message);
+            numbers[i][run] = result ? mu_scalar(mu_value_tensor(result)) : 0;
+        }
+    }
+    assert_memory_equal(numbers[0], numbers[1], sizeof numbers[0]);
+    assert_true(numbers[0][0] != numbers[0][2]);
+}
+
 // ---- What cannot be -----------------------------------------------------------------------------
 
 static mu_value *longer(mu_value *loop, void *arg)
@@ -287,6 +342,7 @@ int main(void)
         cmocka_unit_test(test_loops),          cmocka_unit_test(test_scans_and_maps),
         cmocka_unit_test(test_nests),          cmocka_unit_test(test_calls),
         cmocka_unit_test(test_bodies_write_variables),
+        cmocka_unit_test(test_a_failed_run_leaves_generators_whole),
         cmocka_unit_test(test_shapes_that_change_are_refused),
     };
     if (plugin_missing())

@@ -477,21 +477,23 @@ static void test_training(void **state)
 }
 
 // The weights can be loaded again; what dropout draws its seeds from was whole all along. Of 7 rows two replicas have
-// unequal parts.
-static void train_on_after_a_failure(mu_strategy *strategy, int64_t batch)
+// unequal parts. Two steps for each execution are a loop on the device.
+static void train_on_after_a_failure(mu_strategy *strategy, int64_t batch, int64_t steps)
 {
     static const char *const path = "test_indices.safetensors";
     mu_model *model = NULL;
     MU_SCOPE(strategy) {
         model = mu_sequential(mu_embedding(4, 3), mu_flatten(), mu_dropout(.5), mu_dense(2));
-        mu_compile(model, .optimizer = mu_sgd(), .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+        mu_compile(model, .optimizer = mu_sgd(), .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true),
+                   .steps_per_execution = steps);
     }
     if (!fit_batches(model, 3, 1, batch) || mu_save_weights(model, path) != MU_OK)
         fail_msg("%s", mu_error_message());
     expect_refused(mu_strategy_name(strategy), fit_batches(model, 3, 2, batch), "label 2 in row");
     MU_SCOPE(strategy) {
         assert_int_equal(mu_load_weights(model, path), MU_OK);
-        mu_compile(model, .optimizer = mu_sgd(), .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+        mu_compile(model, .optimizer = mu_sgd(), .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true),
+                   .steps_per_execution = steps);
     }
     if (!fit_batches(model, 3, 1, batch))
         fail_msg("%s, batches of %d: %s", mu_strategy_name(strategy), (int)batch, mu_error_message());
@@ -501,10 +503,11 @@ static void train_on_after_a_failure(mu_strategy *strategy, int64_t batch)
 static void test_training_after_a_failure(void **state)
 {
     (void)state;
-    train_on_after_a_failure(mu_one_device_strategy("CPU:0"), 8);
-    train_on_after_a_failure(mu_one_device_strategy("XLA_CPU:0"), 8);
-    train_on_after_a_failure(mu_mirrored_strategy(.devices = devices), 8);
-    train_on_after_a_failure(mu_mirrored_strategy(.devices = devices), 7);
+    train_on_after_a_failure(mu_one_device_strategy("CPU:0"), 8, 1);
+    train_on_after_a_failure(mu_one_device_strategy("XLA_CPU:0"), 8, 1);
+    train_on_after_a_failure(mu_one_device_strategy("XLA_CPU:0"), 4, 2);
+    train_on_after_a_failure(mu_mirrored_strategy(.devices = devices), 8, 1);
+    train_on_after_a_failure(mu_mirrored_strategy(.devices = devices), 7, 1);
 }
 
 // ---- Updates of rows ----------------------------------------------------------------------------

@@ -8,7 +8,6 @@
 #include "base/system.h"
 #include "distribute/core/job.h"
 #include "distribute/run/replica_run.h"
-#include "ops/nn/nn.h"
 
 // ---- On the replica's thread --------------------------------------------------------------------
 
@@ -441,11 +440,9 @@ static void poison_failed(const mu_replica_run *running)
     const mu_graph *graph = running->concrete->graph;
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const mu_node *node = graph->nodes.items[i];
-        if (node->op == &mu_op_generator_next)  // an extra draw does no harm
-            continue;
         for (int k = 0; (node->flags & MU_OP_WRITES) && k < node->n_resources; k++) {
             mu_resource *resource = graph->resources.items[node->resources[k]];
-            if (mu__node_writes(node, k) && mu__is(resource, &mu__variable_type) &&
+            if (mu__node_endangers(node, k) && mu__is(resource, &mu__variable_type) &&
                 ((mu_variable *)resource)->n_components == running->n)
                 poison_everywhere(running, resource);
         }

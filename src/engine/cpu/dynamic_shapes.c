@@ -321,8 +321,7 @@ static void mark_node(const mu_plan *plan, const mu_node *node, int replica)
 {
     for (int r = 0; r < node->n_resources; r++) {
         mu_resource *resource = plan->graph->resources.items[node->resources[r]];
-        // An extra draw of a generator does no harm.
-        if (node->op != &mu_op_generator_next && mu__node_writes(node, r) && resource->kind->poison)
+        if (resource->kind->poison && mu__node_endangers(node, r))
             resource->kind->poison(resource, replica);
     }
 }

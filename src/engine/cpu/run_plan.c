@@ -203,11 +203,9 @@ void mu__cpu_poison(const mu_plan *plan, int replica, int last)
 {
     for (int i = 0; i <= last && i < plan->n_steps; i++) {
         const mu_node *node = plan->steps[i].node;
-        if (node->op == &mu_op_generator_next)  // an extra draw does no harm
-            continue;
         for (int r = 0; (node->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
             mu_resource *resource = plan->graph->resources.items[node->resources[r]];
-            if (resource->kind->poison && mu__node_writes(node, r))
+            if (resource->kind->poison && mu__node_endangers(node, r))
                 resource->kind->poison(resource, replica);
         }
     }

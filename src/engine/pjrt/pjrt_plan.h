@@ -195,6 +195,11 @@ mu_status mu__pjrt_join(mu_plan *plan, const mu_launch_world *world, int n, int 
                         bool compile, int64_t *hash);
 mu_status mu__pjrt_run_parts(mu_pjrt_plan *plan, const mu_run_args *args);
 
+// ---- drawn_state.c ------------------------------------------------------------------------------
+
+// mu__pjrt_before_draws returns the value that a generator had before draws alone, if any, made this one of it.
+mu_edge mu__pjrt_before_draws(mu_edge edge);
+
 // ---- state.c: the variables of a run ------------------------------------------------------------
 
 // mu__pjrt_find_accesses finds how the graph uses each variable, and whether it has annotations.

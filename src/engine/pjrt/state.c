@@ -242,10 +242,7 @@ mu_status mu__pjrt_commit(mu_pjrt_lane *lane)
 
 static bool only_draws(const mu_pjrt_plan *plan, int i)
 {
-    const mu_node *node = after(plan, i).node;
-    while (node->op->pure_of == &mu_op_generator_next)
-        node = node->in[0].node;
-    return plan->access[i] != MU_ACCESS_READ && node == before(plan, i).node;
+    return plan->access[i] != MU_ACCESS_READ && mu__pjrt_before_draws(after(plan, i)).node == before(plan, i).node;
 }
 
 // A part may have taken over the memory of a generator and left the new value there, which other copies do not have.

@@ -17,28 +17,35 @@ mu_graph *mu__node_body(const mu_node *node, int i)
     return NULL;
 }
 
-static bool graph_writes(const mu_graph *graph, const mu_resource *resource)
+static bool node_writes(const mu_node *node, int k, bool by_draws);
+
+static bool graph_writes(const mu_graph *graph, const mu_resource *resource, bool by_draws)
 {
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const mu_node *node = graph->nodes.items[i];
         for (int k = 0; (node->flags & MU_OP_WRITES) && k < node->n_resources; k++)
-            if (graph->resources.items[node->resources[k]] == resource && mu__node_writes(node, k))
+            if (graph->resources.items[node->resources[k]] == resource && node_writes(node, k, by_draws))
                 return true;
     }
     return false;
 }
 
-bool mu__node_writes(const mu_node *node, int k)
+// Whether the node writes its k-th resource; without `by_draws`, otherwise than by draws.
+static bool node_writes(const mu_node *node, int k, bool by_draws)
 {
     if (!(node->flags & MU_OP_WRITES) || !(node->op->flags & MU_OP_CONTROL))
-        return (node->flags & MU_OP_WRITES) != 0;
+        return (node->flags & MU_OP_WRITES) && (by_draws || !(node->op->flags & MU_OP_DRAWS));
     const mu_resource *resource = node->graph->resources.items[node->resources[k]];
     mu_graph *body;
     for (int i = 0; (body = mu__node_body(node, i)); i++)
-        if (graph_writes(body, resource))
+        if (graph_writes(body, resource, by_draws))
             return true;
     return false;
 }
+
+bool mu__node_writes(const mu_node *node, int k) { return node_writes(node, k, true); }
+
+bool mu__node_endangers(const mu_node *node, int k) { return node_writes(node, k, false); }
 
 static mu_status need_resources(const mu_node *node, const mu_graph *body, mu_resource *const *resources)
 {

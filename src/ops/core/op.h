@@ -293,6 +293,7 @@ typedef enum mu_op_flags {
     MU_OP_CONTROL = 1 << 8,         // has graphs as attributes, which engines run
     MU_OP_WAITS = 1 << 10,          // may wait for what other threads do
     MU_OP_MAY_FAIL = 1 << 11,       // of nodes of graphs: elements can make it, or an op in its bodies, fail
+    MU_OP_DRAWS = 1 << 12,          // of ops that write: steps a generator, which a failed run leaves whole
 } mu_op_flags;
 
 struct mu_op {

@@ -59,7 +59,7 @@ mu_status mu__lower_generator(mu_lowering *l)
 }
 
 const mu_op mu_op_generator_next = {
-    .name = "generator_next", .n_out = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES,
+    .name = "generator_next", .n_out = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES | MU_OP_DRAWS,
     .infer = generator_infer, .ref = generator_ref, .lower = mu__lower_generator,
 };
 
