@@ -167,6 +167,8 @@ static void test_scans_and_maps(void **state)
     (void)state;
     check_both("scan", scanning_and_gradient, NULL, numbers(0.5, 1), 1e-5);
     check_both("map_fn", mapping_and_gradient, NULL, numbers(0.5, 1), 1e-5);
+    mu_value *nothing = mu_list(mu_value_at(numbers(0.5, 1), 0), mu_of(mu_zeros(MU_F32, 2, (int64_t[]){0, 4})), MU_END);
+    check_both("scan of nothing", scanning_and_gradient, NULL, nothing, 0);
 }
 
 // ---- Nests --------------------------------------------------------------------------------------

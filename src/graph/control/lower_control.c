@@ -237,17 +237,23 @@ static mu_hlo row_index_of(const loop_state *s)
     return mu__hlo_binary(e, "stablehlo.subtract", left, mu__hlo_number(e, MU_I64, 1));
 }
 
+// XLA takes no slice of nothing, and writes none, also in a body that never runs.
 static mu_hlo slice_at(mu_emitter *e, mu_hlo whole, mu_hlo row_index)
 {
+    const int64_t rows = whole.spec.shape.dims[0];
     mu_shape shape = whole.spec.shape;
     memmove(shape.dims, shape.dims + 1, sizeof *shape.dims * (size_t)--shape.rank);
     shape.dims[shape.rank] = 0;
+    if (rows == 0)
+        return mu__hlo_fill(e, whole.spec.dtype, &shape, 0);
     return mu__hlo_reshape(e, mu__hlo_part(e, whole, 0, row_index, 1), &shape);
 }
 
 static mu_hlo with_row(mu_emitter *e, mu_hlo stack, mu_hlo row_index, mu_hlo row)
 {
     mu_shape shape = stack.spec.shape;
+    if (shape.dims[0] == 0)
+        return stack;
     shape.dims[0] = 1;
     return mu__hlo_put_part(e, stack, 0, row_index, mu__hlo_reshape(e, row, &shape));
 }
