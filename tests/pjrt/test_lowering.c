@@ -310,6 +310,27 @@ static void test_sums_in_16_bits(void **state)
     }
 }
 
+// ---- Numbers and sizes at the edges -------------------------------------------------------------
+
+static mu_value *with_extremes(mu_value *arguments, void *arg)
+{
+    mu_tensor *a = mu_at(arguments, 0), *b = mu_at(arguments, 1), *all[] = {a, b}, *rows = mu_stack(2, all, 0);
+    (void)arg;
+    return mu_list(mu_of(mu_maximum(a, b)), mu_of(mu_minimum(a, b)), mu_of(mu_reduce_max(rows, 0)),
+                   mu_of(mu_reduce_min(rows, 0)), mu_of(mu_reduce_max(rows, 1)), MU_END);
+}
+
+static void test_no_extreme_loses_a_nan(void **state)
+{
+    (void)state;
+    const double a[] = {NAN, 1, -INFINITY, NAN, 3}, b[] = {1, NAN, 2, NAN, -3};
+    mu_tensor *x = mu_tensor_new(MU_F64, 1, (int64_t[]){5}, a), *y = mu_tensor_new(MU_F64, 1, (int64_t[]){5}, b);
+    mu_value *wide = mu_list(mu_of(x), mu_of(y), MU_END),
+             *narrow = mu_list(mu_of(mu_cast(x, MU_F32)), mu_of(mu_cast(y, MU_F32)), MU_END);
+    check_both("float64", with_extremes, NULL, wide, 0);
+    check_both("float32", with_extremes, NULL, narrow, 0);
+}
+
 // ---- What is refused ----------------------------------------------------------------------------
 
 static mu_value *with_svd(mu_value *arguments, void *arg)
@@ -377,6 +398,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_variables),
         cmocka_unit_test(test_order_of_odd_numbers), cmocka_unit_test(test_extremes_of_bools),
         cmocka_unit_test(test_sums_in_16_bits),
+        cmocka_unit_test(test_no_extreme_loses_a_nan),
         cmocka_unit_test(test_what_is_refused),
     };
     if (plugin_missing())

@@ -7,7 +7,7 @@
 
 enum { VARINT = 0, MESSAGE = 2 };  // wire types
 
-static const char xnnpack[] = "xla_cpu_use_xnnpack";
+static const char *const names[MU_PJRT_SWITCHES] = {"xla_cpu_use_xnnpack", "xla_cpu_enable_fast_min_max"};
 
 typedef struct bytes {
     char *at;
@@ -66,12 +66,16 @@ static void put_off(bytes *to, const char *name)
     put_message(to, 7, &entry);
 }
 
-bool mu__pjrt_must_avoid_xnnpack(const char *plugin)
+unsigned mu__pjrt_switches(const char *plugin, unsigned wanted)
 {
-    return !mu__pjrt_flags_have(xnnpack) && mu__pjrt_plugin_has(plugin, xnnpack);
+    unsigned open = 0;
+    for (int i = 0; i < MU_PJRT_SWITCHES; i++)
+        if (wanted >> i & 1 && !mu__pjrt_flags_have(names[i]) && mu__pjrt_plugin_has(plugin, names[i]))
+            open |= 1u << i;
+    return open;
 }
 
-size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, bool avoids_xnnpack,
+size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, unsigned off,
                                 char out[MU_PJRT_OPTIONS_BYTES])
 {
     char space[4][MU_PJRT_OPTIONS_BYTES];
@@ -86,7 +90,8 @@ size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, bool 
     put_message(&all, 3, &build);
     if (!ids)
         put_number(&all, 4, 1);
-    if (avoids_xnnpack)
-        put_off(&all, xnnpack);
+    for (int i = 0; i < MU_PJRT_SWITCHES; i++)
+        if (off >> i & 1)
+            put_off(&all, names[i]);
     return all.n;
 }

@@ -39,7 +39,7 @@ static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int p
     char options[MU_PJRT_OPTIONS_BYTES];
     mu__pjrt_dump(plan->graph->name, text);
     const size_t bytes = mu__pjrt_compile_options(p->ids ? p->span.replicas : 1, p->span.partitions, p->ids,
-                                                  plan->client->avoids_xnnpack, options);
+                                                  plan->client->off, options);
     if (mu__pjrt_compile_text(plan->client, plan->graph->name, text, options, bytes, &p->loaded[part]) != MU_OK) {
         mu__pjrt_add_error_origin(text);
         if (mu_error_code() == MU_RESOURCE_EXHAUSTED)

@@ -26,9 +26,10 @@ void mu__pjrt_destroy(const pj_api *api, pj_function function, void *args);
 // Further calls return the same table. Returns NULL with NOT_FOUND if there is no such plugin.
 const pj_api *mu__pjrt_plugin(const char *name);
 bool mu__pjrt_plugin_has(const char *name, const char *flag);  // whether its library has an option of this name
-// mu__pjrt_must_avoid_xnnpack returns whether a plugin's programs have to be compiled without XNNPACK, in a client that
-// cannot do with it, because XLA_FLAGS leaves that open and the plugin has it (compile_options.c).
-bool mu__pjrt_must_avoid_xnnpack(const char *plugin);
+// Options of XLA that programs may have to be compiled without, as bits 1 << n (compile_options.c).
+// mu__pjrt_switches returns those of `wanted` that the plugin has and XLA_FLAGS leaves open.
+enum { MU_PJRT_XNNPACK, MU_PJRT_FAST_MIN_MAX, MU_PJRT_SWITCHES };
+unsigned mu__pjrt_switches(const char *plugin, unsigned wanted);
 bool mu__pjrt_installed(const char *name);  // whether a file for this plugin exists
 bool mu__pjrt_named(const char *name);      // whether PJRT_NAMES_AND_LIBRARY_PATHS gives its file
 
@@ -81,7 +82,7 @@ struct mu_pjrt_client {
     mu_device_world *world;       // retained; NULL: the process is alone
     int process, n_all;           // the plugin's number of this process, and the devices of all processes
     int n_devices;                // of this process
-    bool avoids_xnnpack;          // its programs are compiled without that library (pjrt_client.c)
+    unsigned off;                 // options that its programs are compiled without (pjrt_client.c)
     mu_device *devices;           // engine_device is the pj_device
     mu_pjrt_memory_space *memory_spaces; // of each device
     atomic_int n_shared;          // programs under way that other processes run too

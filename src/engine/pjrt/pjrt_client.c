@@ -183,22 +183,24 @@ static void log_client(const mu_pjrt_client *client)
             platform.text, (int)version.bytes, version.text);
 }
 
-// With XNNPACK, programs that run on several CPU devices of a process at once compute wrong numbers, in about one step
-// of five, or end in a deadlock: seen with xla-cpu-pjrt 0.0.1 on a processor with AVX2 (decision 111), wrong numbers in
-// JAX's programs too, and neither without XNNPACK. XLA_FLAGS=--xla_cpu_use_xnnpack=true keeps it.
-static bool must_avoid_xnnpack(const mu_pjrt_client *client, const char *name)
+// Options that make programs of CPU devices compute wrong numbers; XLA_FLAGS=--OPTION=true keeps one.
+//
+// With XNNPACK, programs that run on several devices of a process at once compute wrong numbers, in about one step of
+// five, or end in a deadlock: seen with xla-cpu-pjrt 0.0.1 on a processor with AVX2 (decision 111), wrong numbers in
+// JAX's programs too, and neither without XNNPACK. With fast minima and maxima a NaN in the second operand is lost
+// (decision 140).
+static unsigned options_to_avoid(const mu_pjrt_client *client, const char *name)
 {
     static const char cpu[] = "cpu";
     mu_error_value ignored;
     pj_client_text_args platform = PJ_ARGS(pj_client_text_args, .client = client->client);
-    if (client->n_devices < 2)
-        return false;
     if (mu__pjrt_call(client->api, PJ_CLIENT_PLATFORM_NAME, &platform, client->kind) != MU_OK) {
         mu__error_move(&ignored);
-        return false;
+        return 0;
     }
-    return platform.bytes == sizeof cpu - 1 && memcmp(platform.text, cpu, sizeof cpu - 1) == 0 &&
-           mu__pjrt_must_avoid_xnnpack(name);
+    if (platform.bytes != sizeof cpu - 1 || memcmp(platform.text, cpu, sizeof cpu - 1) != 0)
+        return 0;
+    return mu__pjrt_switches(name, 1u << MU_PJRT_FAST_MIN_MAX | (client->n_devices > 1) << MU_PJRT_XNNPACK);
 }
 
 mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind, mu_device_world *world)
@@ -215,7 +217,7 @@ mu_pjrt_client *mu__pjrt_client_new(const char *name, const char *kind, mu_devic
         mu_release(client);
         return NULL;
     }
-    client->avoids_xnnpack = must_avoid_xnnpack(client, name);
+    client->off = options_to_avoid(client, name);
     find_world(client);
     log_client(client);
     mu__log(MU_LOG_DEBUG, "%s started in %.1f ms", kind, (double)(mu__now_ns() - begin) / 1e6);

@@ -120,8 +120,8 @@ static inline size_t mu__pjrt_n_results(const mu_pjrt_plan *plan)
 // devices with these ids of the plugin, ids[replica * partitions + partition]; one device without ids: a program for
 // whichever device is named at each run. With several partitions XLA divides the program as it is annotated. At most
 // MU_PJRT_MOST_REPLICAS devices. Returns their length.
-enum { MU_PJRT_MOST_REPLICAS = 1024, MU_PJRT_OPTIONS_BYTES = 128 + 20 * MU_PJRT_MOST_REPLICAS };
-size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, bool avoids_xnnpack,
+enum { MU_PJRT_MOST_REPLICAS = 1024, MU_PJRT_OPTIONS_BYTES = 192 + 20 * MU_PJRT_MOST_REPLICAS };
+size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, unsigned off,
                                 char out[MU_PJRT_OPTIONS_BYTES]);
 
 // ---- compile_call.c, error_origin.c, memory_need.c ----------------------------------------------

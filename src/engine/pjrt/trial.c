@@ -35,7 +35,7 @@ static void compile(const pj_api *api, pj_client *client)
     pj_program source = PJ_ARGS(pj_program, .code = code, .code_bytes = sizeof code - 1, .format = format,
                                 .format_bytes = sizeof format - 1);
     pj_compile_args args = PJ_ARGS(pj_compile_args, .client = client, .program = &source, .options = options,
-                                   .options_bytes = mu__pjrt_compile_options(1, 1, NULL, false, options));
+                                   .options_bytes = mu__pjrt_compile_options(1, 1, NULL, 0, options));
     (void)mu__pjrt_call(api, PJ_CLIENT_COMPILE, &args, "a trial");
 }
 
