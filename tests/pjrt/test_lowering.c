@@ -331,6 +331,25 @@ static void test_no_extreme_loses_a_nan(void **state)
     check_both("float32", with_extremes, NULL, narrow, 0);
 }
 
+static mu_value *divide_whole(mu_value *arguments, void *arg)
+{
+    mu_tensor *a = mu_at(arguments, 0), *b = mu_at(arguments, 1);
+    (void)arg;
+    return mu_list(mu_of(mu_floor_divide(a, b)), mu_of(mu_mod(a, b)), MU_END);
+}
+
+static void test_whole_division_at_the_limits(void **state)
+{
+    (void)state;
+    const int64_t a[] = {1, INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX, -7},
+                  b[] = {INT64_MIN, 7, -4, INT64_MAX, INT64_MIN, 2};
+    const int32_t c[] = {1, INT32_MIN, INT32_MAX}, d[] = {INT32_MIN, 7, -4};
+    check_both("int64", divide_whole, NULL, mu_list(mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){6}, a)),
+               mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){6}, b)), MU_END), 0);
+    check_both("int32", divide_whole, NULL, mu_list(mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){3}, c)),
+               mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){3}, d)), MU_END), 0);
+}
+
 // ---- What is refused ----------------------------------------------------------------------------
 
 static mu_value *with_svd(mu_value *arguments, void *arg)
@@ -398,7 +417,7 @@ int main(void)
         cmocka_unit_test(test_rows_of_variables),
         cmocka_unit_test(test_order_of_odd_numbers), cmocka_unit_test(test_extremes_of_bools),
         cmocka_unit_test(test_sums_in_16_bits),
-        cmocka_unit_test(test_no_extreme_loses_a_nan),
+        cmocka_unit_test(test_no_extreme_loses_a_nan), cmocka_unit_test(test_whole_division_at_the_limits),
         cmocka_unit_test(test_what_is_refused),
     };
     if (plugin_missing())

@@ -29,6 +29,14 @@ mu_status mu__lower_pow(mu_lowering *l)
     return mu__lower_elementwise(l);
 }
 
+// The quotient of integers is rounded down without a - remainder, which may be beyond the type.
+static mu_hlo whole_quotient(const writer *w, mu_hlo a, mu_hlo b, mu_hlo mod, mu_hlo moves)
+{
+    if (!mu__dtype_is_float(w->spec.dtype))
+        return sub(w, over(w, a, b), mu__hlo_convert(w->e, moves, w->spec.dtype));
+    return one(w, "stablehlo.round_nearest_even", over(w, sub(w, a, mod), b));
+}
+
 // The remainder has the sign of b; the quotient is (a - remainder) / b.
 mu_status mu__lower_whole_division(mu_lowering *l)
 {
@@ -43,9 +51,7 @@ mu_status mu__lower_whole_division(mu_lowering *l)
         mu__hlo_compare(e, "NE", mu__hlo_compare(e, "LT", left, zero), mu__hlo_compare(e, "LT", b, zero));
     const mu_hlo moves = mu__hlo_binary(e, "stablehlo.and", crosses, mu__hlo_compare(e, "NE", left, zero));
     const mu_hlo mod = mu__hlo_select(e, moves, add(&w, left, b), left);
-    mu_hlo y = l->op == &mu_op_mod ? mod : over(&w, sub(&w, a, mod), b);
-    if (l->op == &mu_op_floor_divide && mu__dtype_is_float(w.spec.dtype))
-        y = one(&w, "stablehlo.round_nearest_even", y);
+    const mu_hlo y = l->op == &mu_op_mod ? mod : whole_quotient(&w, a, b, mod, moves);
     return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
 
