@@ -350,6 +350,27 @@ static void test_whole_division_at_the_limits(void **state)
                mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){3}, d)), MU_END), 0);
 }
 
+// Images without rows, and batches of none.
+static mu_value *convolve_with_gradients(mu_value *arguments, void *arg)
+{
+    mu_tensor *image = mu_identity(mu_at(arguments, 0)), *filter = mu_identity(mu_at(arguments, 1));
+    (void)arg;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *y = mu_nn_conv2d(image, filter, .padding = "same"), *sum = mu_reduce_sum(y, MU_ALL_AXES);
+    mu_value *gradients = mu_gradients(tape, sum, mu_list(mu_of(image), mu_of(filter), MU_END));
+    return gradients ? mu_list(mu_of(y), mu_value_at(gradients, 0), mu_value_at(gradients, 1), MU_END) : NULL;
+}
+
+static void test_convolutions_of_nothing(void **state)
+{
+    (void)state;
+    mu_tensor *filter = mu_ones(MU_F32, 4, (int64_t[]){3, 3, 2, 4});
+    check_both("no rows", convolve_with_gradients, NULL,
+               mu_list(mu_of(mu_ones(MU_F32, 4, (int64_t[]){2, 0, 5, 2})), mu_of(filter), MU_END), 0);
+    check_both("no images", convolve_with_gradients, NULL,
+               mu_list(mu_of(mu_ones(MU_F32, 4, (int64_t[]){0, 5, 5, 2})), mu_of(filter), MU_END), 0);
+}
+
 // ---- What is refused ----------------------------------------------------------------------------
 
 static mu_value *with_svd(mu_value *arguments, void *arg)
@@ -418,6 +439,7 @@ int main(void)
         cmocka_unit_test(test_order_of_odd_numbers), cmocka_unit_test(test_extremes_of_bools),
         cmocka_unit_test(test_sums_in_16_bits),
         cmocka_unit_test(test_no_extreme_loses_a_nan), cmocka_unit_test(test_whole_division_at_the_limits),
+        cmocka_unit_test(test_convolutions_of_nothing),
         cmocka_unit_test(test_what_is_refused),
     };
     if (plugin_missing())

@@ -120,6 +120,18 @@ static mu_hlo filter_grad(mu_lowering *l, mu_window *w, int64_t groups)
     return convolve(l, l->in[0], l->in[1], &c);
 }
 
+// XLA takes no window over an empty axis; what is a sum of nothing is 0.
+static mu_hlo convolved(mu_lowering *l, mu_conv_kind kind, mu_window *w, int64_t groups)
+{
+    const mu_spec *out = &l->out[0].spec;
+    if (mu__elements(&l->in[0].spec.shape) == 0 || mu__elements(&l->in[1].spec.shape) == 0 ||
+        mu__elements(&out->shape) == 0)
+        return mu__hlo_fill(l->emitter, out->dtype, &out->shape, 0);
+    return kind == MU_CONV_FORWARD      ? forward(l, w, groups)
+           : kind == MU_CONV_INPUT_GRAD ? input_grad(l, w, groups)
+                                        : filter_grad(l, w, groups);
+}
+
 mu_status mu__lower_conv(mu_lowering *l)
 {
     const mu_conv_attrs *attrs = l->attrs;
@@ -128,12 +140,7 @@ mu_status mu__lower_conv(mu_lowering *l)
                  kernel = kind == MU_CONV_FILTER_GRAD ? l->in[2] : l->in[1];
     mu_window w;
     MU_TRY(mu__conv_window(attrs, &image.spec.shape, &kernel.spec.shape, l->op->name, &w));
-    mu_hlo y = {.id = -1};
-    switch (kind) {
-    case MU_CONV_FORWARD: y = forward(l, &w, attrs->groups); break;
-    case MU_CONV_INPUT_GRAD: y = input_grad(l, &w, attrs->groups); break;
-    case MU_CONV_FILTER_GRAD: y = filter_grad(l, &w, attrs->groups); break;
-    }
+    const mu_hlo y = convolved(l, kind, &w, attrs->groups);
     const bool has_bias = l->op == &mu_op_conv2d_bias;
     return mu__lowered(l, 0, has_bias ? mu__hlo_with_bias(l->emitter, y, l->in[2], attrs->relu) : y);
 }
