@@ -509,6 +509,8 @@ mu_status mu_summary_with(const mu_summary_args *given)
         return mu_error_code();
     MU_TRY(mu__args_copy(&args, sizeof args, given, "mu_summary"));
     MU_TRY(mu__need_model(args.model, "mu_summary"));
+    if (!args.out && !mu__args_text(&args, "out", 1))
+        args.out = stdout;
     MU_TRY(mu__need(args.out, "mu_summary: out"));
     MU_TRY(mu__args_positive(&args, "line_length", args.line_length, "mu_summary"));
     summary s = {.args = &args, .table = {.out = args.out}};

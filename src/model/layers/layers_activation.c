@@ -175,8 +175,9 @@ static mu_status check_mask(const mu_layer *layer, const mu_shape *x, const mu_s
     if (fits)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "layer '%s': its mask has shape %s and its input %s; each axis of the mask, "
-                     "counted from the last, must be 1 or that of the input", mu_layer_name(layer),
-                     mu__shape_text(mask, seen), mu__shape_text(x, wanted));
+                     "counted from the last, must be 1 or that of the input, as it leaves out elements, not steps. "
+                     "Give such a mask (.mask), or none: .masks = mu_list_of(0, NULL), or .activation = \"softmax\" of "
+                     "the layer in front", mu_layer_name(layer), mu__shape_text(mask, seen), mu__shape_text(x, wanted));
 }
 
 // Numbers mask where they are at most 0.5, as in Keras, which has this rule for this layer only.

@@ -1,6 +1,7 @@
 // evaluate and predict, and what fit shares with them.
 #include "model/callbacks/callback_class.h"
 #include "model/metrics/metric.h"
+#include "model/models/functional.h"
 #include "model/models/host_part.h"
 #include "model/models/model.h"
 #include "model/training/arguments.h"
@@ -266,14 +267,23 @@ static mu_value *predict_on(const mu_evaluate_args *args, const mu_step_data *da
     return outputs;
 }
 
+// Rows of several inputs in a list are inputs alone, as in Keras, not the inputs and the labels.
+static const void *rows_to_predict(const mu_evaluate_args *args)
+{
+    mu_value *x = mu__is(args->x, &mu__value_type) ? (mu_value *)(uintptr_t)args->x : NULL;
+    const mu_functional *f = args->model && args->model->ops == &mu__functional_ops ? args->model->state : NULL;
+    const bool list = x && f && !args->y && mu_value_kind_of(x) == MU_VALUE_LIST && x->n > 1;
+    return list && (size_t)x->n == f->input_names.n && x->items[0]->leaf ? mu_list_of(1, &x) : args->x;
+}
+
 static mu_value *predict_values(const mu_evaluate_args *given, const char *function)
 {
     mu_evaluate_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK)
         return NULL;
     mu_step_data data;
-    const mu_samples samples = {args.x, args.y, args.batch_size, false, args.sample_weight};
-    if (mu__step_data(args.model, &samples, function, &data) != MU_OK ||
+    const mu_samples samples = {rows_to_predict(&args), args.y, args.batch_size, false, args.sample_weight};
+    if (mu__pending() || mu__step_data(args.model, &samples, function, &data) != MU_OK ||
         mu__args_positive(&args, "steps", args.steps, function) != MU_OK ||
         mu__need_model(args.model, function) != MU_OK ||
         (!data.creator && !data.dataset && mu__error(MU_INVALID_ARGUMENT, "%s: the dataset is NULL", function)) ||

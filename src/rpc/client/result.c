@@ -150,7 +150,7 @@ void mu__result_settle(mu_rpc_result *result, mu_cancellation *leaves)
     mu__cancel_hook_add(leaves, &hook);
     pthread_mutex_lock(&result->lock);
     while (!result->gone && stopped.code == MU_OK && !mu_cancellation_is_cancelled(leaves)) {
-        sleep_until_changed(result);
+        mu__condition_wait(&result->changed, &result->lock, MU_FOREVER);
         if (mu__check_stop() != MU_OK)
             mu__error_move(&stopped);
     }

@@ -339,9 +339,11 @@ static void calls_of_nested_models_are_counted_as_in_keras(void **state)
     mu_value *wanted = mu_call_values(model, .inputs = inputs);
     mu_variable_assign(mu_model_weight(again, "inner/inside/kernel"),
                        mu_variable_read(mu_model_weight(model, "inner/inside/kernel")));
-    mu_value *seen = mu_call_values(again, .inputs = inputs);
-    for (int i = 0; i < 2; i++)
+    mu_value *seen = mu_call_values(again, .inputs = inputs), *predicted = mu_predict_values(again, inputs);
+    for (int i = 0; i < 2; i++) {
         assert_near(doubles(mu_at(seen, i)), doubles(mu_at(wanted, i)), 8, 0);
+        assert_near(doubles(mu_at(predicted, i)), doubles(mu_at(wanted, i)), 8, 0);  // two arrays are two inputs
+    }
 }
 
 // Masks given to calls are those of the run, also after the model went through its configuration.

@@ -139,6 +139,8 @@ static void training_refuses(void **state)
     REFUSED(mu_early_stopping(.patience = -1), "patience is -1");
     REFUSED(mu_early_stopping(.min_delta = -1), "min_delta is -1");
     REFUSED_STATUS(mu_summary(NULL, stdout), MU_INVALID_ARGUMENT, "the model");
+    REFUSED_STATUS(mu_summary(model, NULL), MU_INVALID_ARGUMENT, "mu_summary: out is NULL");
+    assert_int_equal(mu_summary(mu_sequential(mu_input_layer({3}), mu_dense(2))), MU_OK);
     REFUSED(mu_trainable_variables(NULL), "model is NULL");
     char name[100];
     memset(name, 'm', sizeof name);
