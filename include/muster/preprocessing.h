@@ -300,6 +300,59 @@ typedef struct mu_auto_contrast_args {
 #define mu_auto_contrast(...) mu_auto_contrast_with(MU_ARGS(mu_auto_contrast_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_auto_contrast_with(const mu_auto_contrast_args *args);
 
+typedef struct mu_mix_up_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double alpha;                            // parts are drawn from Beta(alpha, alpha); default 0.2
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+    const char *dtype;
+} mu_mix_up_args;
+// mu_mix_up makes a layer that, in training, mixes each image of a batch with another one, in parts that are drawn for
+// each, and the labels in the same parts. It takes images, or a map with the keys "images" and "labels", and returns
+// the like; labels are a row of numbers for each image (mu_one_hot). Data sets apply it in a function of mu_dataset_map
+// behind mu_dataset_batch, which calls it with mu_call_values and .training = true. Zhang et al., "mixup: beyond
+// empirical risk minimization", 2018. Errors: INVALID_ARGUMENT for other keys, for labels that are classes, or if the
+// batch's size is not known.
+#define mu_mix_up(...) mu_mix_up_with(MU_ARGS(mu_mix_up_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_mix_up_with(const mu_mix_up_args *args);
+
+typedef struct mu_cut_mix_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double factor[2];                        // alpha is drawn from it for each batch (from 0 to 1); default {0, 1}
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+    const char *dtype;
+} mu_cut_mix_args;
+// mu_cut_mix makes a layer that, in training, replaces a rectangle of each image by that of another one of the batch,
+// whose part of the area is drawn from Beta(alpha, alpha), and mixes the labels in the same parts. Otherwise, it is as
+// mu_mix_up. Yun et al., "CutMix: regularization strategy to train strong classifiers", 2019. Errors: as mu_mix_up.
+#define mu_cut_mix(...) mu_cut_mix_with(MU_ARGS(mu_cut_mix_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_cut_mix_with(const mu_cut_mix_args *args);
+
+typedef struct mu_rand_augment_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
+    int num_ops;                             // number of changes; default 2
+    double factor[2];                        // lowest and highest strength of a change (from 0 to 1); default {0, 0.5}
+    const char *interpolation;               // "bilinear" (default) or "nearest"
+    uint64_t seed;                           // default: from the program's seed
+    const char *name;
+    const char *dtype;
+} mu_rand_augment_args;
+// mu_rand_augment makes a layer that, in training, applies num_ops of these layers to all images of a batch, which are
+// drawn for each batch: shear, translation, rotation, brightness, color degeneration, contrast, sharpness,
+// posterization, solarization, auto contrast and equalization. A traced step computes all of them, as Keras does, and
+// takes those; eagerly, as in a function of mu_dataset_map, only those are computed. Images need a known size. Cubuk et
+// al., "RandAugment: practical automated data augmentation with a reduced search space", 2020.
+#define mu_rand_augment(...) mu_rand_augment_with(MU_ARGS(mu_rand_augment_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_layer *mu_rand_augment_with(const mu_rand_augment_args *args);
+
 // ---- Random movements of images -----------------------------------------------------------------
 
 // What lies beyond an image's edge, by fill_mode: "reflect" dcba|abcd|dcba, "wrap" abcd|abcd|abcd, "nearest"

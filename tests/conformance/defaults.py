@@ -89,6 +89,7 @@ CONFIGURED = [
     ("RandomBrightness", "mu_random_brightness", SPAN), ("RandomContrast", "mu_random_contrast", SPAN),
     ("RandomRotation", "mu_random_rotation", SPAN), ("RandomZoom", "mu_random_zoom", {"height_factor": (-0.25, 0.5)}),
     ("RandomTranslation", "mu_random_translation", {"height_factor": (-0.25, 0.5), "width_factor": (-0.5, 0.25)}),
+    ("RandAugment", "mu_rand_augment", {}), ("MixUp", "mu_mix_up", {}), ("CutMix", "mu_cut_mix", {}),
     ("RandomFlip", "mu_random_flip", {}), ("RandomCrop", "mu_random_crop", {"height": 3, "width": 4}),
     ("CenterCrop", "mu_center_crop", {"height": 3, "width": 4}), ("Resizing", "mu_resizing", {"height": 3, "width": 4}),
     ("Dropout", "mu_dropout", {"rate": 0.5}), ("GaussianNoise", "mu_gaussian_noise", {"stddev": 0.5}),

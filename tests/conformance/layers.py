@@ -247,8 +247,7 @@ SPECTRUM = "needs a Fourier transform, which is not among the ops"
 NOT_THERE = {
     **dict.fromkeys(("FlaxLayer", "JaxLayer", "TFSMLayer", "TorchModuleWrapper"), FRAMEWORK),
     **dict.fromkeys(("Layer", "Wrapper"), BASE),
-    **dict.fromkeys(("AugMix", "ContrastLimitedAdaptiveHistogramEqualization", "CutMix", "MixUp", "RandAugment",
-                     "RandomElasticTransform"), AUGMENTATION),
+    **dict.fromkeys(("AugMix", "ContrastLimitedAdaptiveHistogramEqualization", "RandomElasticTransform"), AUGMENTATION),
     **dict.fromkeys(("MelSpectrogram", "STFTSpectrogram"), SPECTRUM),
     "GroupedQueryAttention": "is there under the name that Keras's JSON gives it, GroupQueryAttention",
     "InputSpec": "describes what a layer of Python's takes; it is no layer",
@@ -429,6 +428,54 @@ def compare_perspective(report, mu, floatx):
     report.check(f"mu_random_perspective, places, {floatx}", f"{n} images within {max(far):.1e}", max(far) <= 1e-3)
 
 
+def compare_rand_augment(report, mu, floatx):
+    """Each image is what one of Keras's eleven layers makes of it, and each of them has its turn."""
+    set_floatx(mu, floatx)
+    x = np.random.default_rng(5).uniform(60, 190, (2, 9, 8, 3)).astype(FLOATX[floatx])
+    theirs = tf.keras.layers.RandAugment(factor=(0.25, 0.25), seed=1)
+    names, contrast, solarization = theirs._AUGMENT_LAYERS, "random_contrast", "solarization"
+    # Contrast has a choice, from 0.75 to 1.25, and so has Keras's solarization, whose least numbers are others there.
+    outcomes = [(name, np.asarray(getattr(theirs, name)(x, training=True))) for name in names if name not in (contrast, solarization)
+                for _ in range(24 if name == "random_shear" else 1)]  # to any side
+    outcomes.append((solarization, np.where(x + 63.75 < 63.75, x, 255 - np.clip(x + 63.75, 0, 255))))
+    found, far, runs = set(), 0.0, 50
+    for seed in range(1, runs + 1):
+        with mu.pool():
+            ours = mu.mu_rand_augment(num_ops=1, factor=[0.25, 0.25], seed=seed)
+            seen = mu.array(mu.mu_call(model=ours, x=mu.tensor(x), training=True))
+        for i, image in enumerate(seen):
+            apart, name = min((off(image, outcome[i]), name) for name, outcome in outcomes)
+            mean = x[i].mean((0, 1))
+            factor = float(((image - mean) * (x[i] - mean)).sum() / ((x[i] - mean) ** 2).sum())
+            if 0.75 <= factor <= 1.25 and off(image, mean + factor * (x[i] - mean)) < apart:
+                apart, name = off(image, mean + factor * (x[i] - mean)), contrast
+            far, found = max(far, apart), found | {name}
+    report.check(f"mu_rand_augment, {floatx}", f"{2 * runs} images by {len(found)} of {len(names)} layers within {far:.1e}",
+                 far <= 2e-5 and found == set(names))
+
+
+def compare_mixing(report, mu, floatx):
+    """What was mixed shows in the labels of one class each; Keras makes the same of that."""
+    set_floatx(mu, floatx)
+    rows = 12
+    x, labels = np.random.default_rng(6).normal(size=(rows, 7, 6, 3)).astype(FLOATX[floatx]), np.eye(rows, dtype=FLOATX[floatx])
+    for name, function in (("MixUp", "mu_mix_up"), ("CutMix", "mu_cut_mix")):
+        with mu.pool():
+            batch = mu.mu_map_of(2, ["images", "labels"], [mu.mu_of(mu.tensor(array)) for array in (x, labels)])
+            seen = mu.mu_call_values(model=getattr(mu, function)(seed=4), inputs=batch, training=True)
+            images, mixed = (mu.array(mu.mu_at(seen, i)) for i in range(2))
+        share = np.diag(mixed).copy()
+        others = mixed - np.diag(share)
+        order = np.where(others.max(1) > 0, others.argmax(1), np.arange(rows))
+        made = {"mix_weight": share, "permutation_order": order, "batch_masks": images != x}
+        theirs = getattr(tf.keras.layers, name)()
+        far = max(off(images, theirs.transform_images(x, made, training=True)), off(mixed, theirs.transform_labels(labels, made, training=True)))
+        cut = (images != x).any(-1).sum((1, 2)) / 42
+        area = float(np.abs(cut - (1 - share))[order != np.arange(rows)].max()) if name == "CutMix" else 0.0
+        report.check(f"{function}, {floatx}", f"images and labels of a batch within {far:.1e}" +
+                     (f", parts of the area within {area:.2f}" if area else ""), far <= TOLERANCE[floatx] and area < 0.35)
+
+
 def has_class(mu, keras_name):
     try:
         mu.mu_layer_from_config(json.dumps({"class_name": keras_name, "config": {}}))
@@ -459,6 +506,12 @@ def main(library, only=""):
         if only in "mu_random_perspective" and floatx == "f32":
             with report.guard(f"mu_random_perspective, {floatx}"):
                 compare_perspective(report, mu, floatx)
+        if only in "mu_rand_augment" and floatx == "f32":
+            with report.guard(f"mu_rand_augment, {floatx}"):
+                compare_rand_augment(report, mu, floatx)
+        if only in "mu_mix_up, mu_cut_mix":
+            with report.guard(f"mu_mix_up, mu_cut_mix, {floatx}"):
+                compare_mixing(report, mu, floatx)
         if only in "mu_normalization_adapt":
             with report.guard(f"mu_normalization_adapt, {floatx}"):
                 compare_adapt(report, mu, floatx)

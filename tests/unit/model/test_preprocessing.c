@@ -261,6 +261,128 @@ static void colors_change_for_shares(void **state)
     expect_error(MU_INVALID_ARGUMENT, "needs images of 3 channels, or of 1; it was given 2");
 }
 
+// What each of N images of one value, its number, and their one-hot labels became.
+enum { MIXED = 40, SIDE = 8, AREA = SIDE * SIDE };
+static mu_value *mix(mu_layer *layer, bool training)
+{
+    static double images[MIXED * AREA], labels[MIXED * MIXED];
+    for (int i = 0; i < MIXED * AREA; i++)
+        images[i] = i / AREA;
+    for (int i = 0; i < MIXED; i++)
+        labels[i * MIXED + i] = 1;
+    mu_tensor *x = mu_tensor_new(MU_F64, 4, (int64_t[]){MIXED, SIDE, SIDE, 1}, images);
+    mu_tensor *y = mu_tensor_new(MU_F64, 2, (int64_t[]){MIXED, MIXED}, labels);
+    return mu_call_values(layer, .inputs = mu_map("labels", y, "images", x, MU_END), .training = training);
+}
+
+// The image that is mixed into image i, and its share of the label.
+static int partner_of(const double *label, int i, double *share)
+{
+    int partner = i;
+    *share = 1 - label[i];
+    for (int k = 0; k < MIXED; k++)
+        if (k != i && label[k] != 0) {
+            assert_int_equal(partner, i);
+            partner = k;
+            assert_number(label[k], *share, 1e-6);
+        }
+    return partner;
+}
+
+static void batches_are_mixed_up(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_mix_up(.alpha = .5, .seed = 2);
+    mu_value *mixed = mix(layer, true), *same = mix(layer, false);
+    const double *images = doubles(mu_at(mixed, 1)), *labels = doubles(mu_at(mixed, 0));
+    double share, sum = 0, squares = 0;
+    int partners = 0;
+    for (int i = 0; i < MIXED; i++) {
+        const int partner = partner_of(labels + i * MIXED, i, &share);
+        partners += partner != i;
+        for (int k = 0; k < AREA; k++)
+            assert_number(images[i * AREA + k], i + share * (partner - i), 1e-4);
+        sum += share;
+        squares += (share - .5) * (share - .5);
+    }
+    assert_true(partners > MIXED - 6 && fabs(sum / MIXED - .5) < .2);
+    assert_true(fabs(squares / MIXED - .125) < .06);  // the variance of Beta(0.5, 0.5)
+    assert_number(doubles(mu_at(same, 1))[3 * AREA], 3, 0);
+    assert_non_null(mu_call(layer, mu_ones(MU_F64, 4, (int64_t[]){2, 2, 2, 3}), .training = true));
+}
+
+static void rectangles_are_mixed(void **state)
+{
+    (void)state;
+    mu_value *mixed = mix(mu_cut_mix(.factor = {.9, 1}, .seed = 3), true);
+    const double *images = doubles(mu_at(mixed, 1)), *labels = doubles(mu_at(mixed, 0));
+    double share;
+    for (int i = 0; i < MIXED; i++) {
+        const int partner = partner_of(labels + i * MIXED, i, &share);
+        int taken = 0;
+        for (int k = 0; k < AREA; k++) {
+            const double pixel = images[i * AREA + k];
+            assert_true(pixel == i || pixel == partner);
+            taken += pixel != i;
+        }
+        const double side = sqrt(share) * SIDE;  // whole pixels cover it within one pixel
+        const double least = fmax(side - 1, 0) * fmax(side - 1, 0);
+        assert_true(partner == i || (taken >= least - 1e-6 && taken <= (side + 1) * (side + 1)));
+    }
+}
+
+static void refuse_mix(mu_value *inputs, const char *part)
+{
+    assert_null(mu_call_values(mu_mix_up(), .inputs = inputs, .training = true));
+    expect_error(MU_INVALID_ARGUMENT, part);
+}
+
+static void bad_batches_are_not_mixed(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_ones(MU_F64, 4, (int64_t[]){3, 2, 2, 1});
+    refuse_mix(mu_map("images", x, "labels", mu_zeros(MU_I64, 1, (int64_t[]){3}), MU_END), "as mu_one_hot makes");
+    refuse_mix(mu_map("images", x, "boxes", x, MU_END), "the key 'boxes'; it takes 'images' and 'labels'");
+    refuse_mix(mu_map("labels", x, MU_END), "a map without 'images'");
+    refuse_mix(mu_of(mu_input({2, 2, 1})), "whose number is not known");
+    assert_null(mu_cut_mix(.factor = {.5, .2}));
+    expect_error(MU_INVALID_ARGUMENT, "mu_cut_mix: factor is {0.5, 0.2}");
+}
+
+static mu_value *augment(mu_value *batch, void *layer)
+{
+    return mu_of(mu_call(layer, mu_value_tensor(batch), .training = true));
+}
+
+// A drawn change is the same eagerly, where it alone is computed, and in a trace, which computes all.
+static void changes_are_drawn(void **state)
+{
+    (void)state;
+    double ramp[2 * AREA * 3], sums[30];
+    for (int i = 0; i < 2 * AREA * 3; i++)
+        ramp[i] = i * 255. / (2 * AREA * 3);
+    mu_tensor *x = mu_tensor_new(MU_F64, 4, (int64_t[]){2, SIDE, SIDE, 3}, ramp);
+    int kinds = 0;
+    for (int seed = 0; seed < 30; seed++) {
+        mu_layer *eager = mu_rand_augment(.num_ops = 1, .factor = {.5, .5}, .seed = (uint64_t)seed + 1);
+        mu_layer *traced = mu_rand_augment(.num_ops = 1, .factor = {.5, .5}, .seed = (uint64_t)seed + 1);
+        mu_tensor *y = train(eager, x);
+        assert_near(doubles(mu_call(eager, x)), ramp, 2 * AREA * 3, 0);
+        if (seed < 3) {
+            mu_value *again = mu_run(mu_get_strategy(), mu_function_new(augment, traced), mu_of(x));
+            assert_near(doubles(mu_value_tensor(again)), doubles(y), 2 * AREA * 3, 1e-4);
+        }
+        bool seen = false;
+        sums[seed] = mu_scalar(mu_reduce_sum(mu_abs(mu_subtract(y, x)), MU_ALL_AXES));
+        for (int k = 0; k < seed; k++)
+            seen |= fabs(sums[k] - sums[seed]) < 1e-6 * sums[seed];
+        kinds += !seen;
+    }
+    assert_true(kinds > 8);
+    assert_null(mu_rand_augment(.factor = {0, 2}));
+    expect_error(MU_INVALID_ARGUMENT, "mu_rand_augment: factor is {0, 2}");
+}
+
 static void wrong_options_are_refused(void **state)
 {
     (void)state;
@@ -327,7 +449,8 @@ int main(void)
         MODEL_TEST(bins_are_as_many_as_in_keras),
         MODEL_TEST(adapting_keeps_no_batches),
         MODEL_TEST(bad_data_are_refused),
-        MODEL_TEST(images_are_flipped),
+        MODEL_TEST(images_are_flipped), MODEL_TEST(batches_are_mixed_up), MODEL_TEST(rectangles_are_mixed),
+        MODEL_TEST(bad_batches_are_not_mixed), MODEL_TEST(changes_are_drawn),
         MODEL_TEST(images_are_sheared),
         MODEL_TEST(colors_change_for_shares),
         MODEL_TEST(images_are_cropped_and_turned),
