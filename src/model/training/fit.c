@@ -306,8 +306,8 @@ static mu_status resolve(fitting *f)
     f->by_class = (mu_class_weights){args->class_weight, args->n_class_weight};
     if (f->data.dataset)
         f->data.dataset = mu__class_weights(f->data.dataset, &f->by_class, "mu_fit");
-    f->given = f->data.dataset;
-    f->given_validation = f->validation.dataset;
+    f->given = f->data.workers ? NULL : f->data.dataset;
+    f->given_validation = f->validation.workers ? NULL : f->validation.dataset;
     MU_TRY(mu__host_data(args->model, &f->data));
     MU_TRY(mu__host_data(args->model, &f->validation));
     return mu__callbacks_argument(args->callbacks, "mu_fit", &f->callbacks);

@@ -110,7 +110,7 @@ mu_status mu__step_data(const mu_model *model, const mu_samples *samples, const 
 // mu__need_end checks that a pass ends. Errors: INVALID_ARGUMENT naming the argument that says when.
 mu_status mu__need_end(const mu_step_data *data, int64_t steps, const char *function, const char *argument);
 // mu__check_validation finds out whether a model takes its validation data, if nothing has to be trained for that
-// (validation_check.c). NULL: there are none, or only workers read them.
+// (validation_check.c). NULL: there are none, or workers read them.
 mu_status mu__check_validation(mu_model *model, mu_dataset *training, mu_dataset *validation);
 int64_t mu__data_steps(const mu_step_data *data);  // batches; negative: not known
 mu_status mu__need_compiled(const mu_model *model, const mu_step_data *data, const char *function);

@@ -62,12 +62,15 @@ static mu_value *first_element(mu_dataset *data)
     return mu__give(element);
 }
 
-// Whether a trace tells what a step would: it does of training's elements. A model without weights gets them.
+// Whether a trace tells what a step would: it does of training's elements. A model without weights gets them, except
+// where several processes make them together: this one's data alone may be of another kind.
 static bool can_trace(mu_model *model, mu_dataset *training, const mu_value *element)
 {
     mu_error_value error;
+    if (!mu__layer_is_built(model) && (!element || model->strategy->n_workers > 1))
+        return false;
     if (!element)
-        return mu__layer_is_built(model);
+        return true;
     const bool traces = trace(model, element, mu__dataset_batch_size(training)) == MU_OK;
     mu__error_move(&error);
     return traces;
