@@ -4,7 +4,7 @@
 // Each op with a gradient runs with its first sample, in float64. Several ops make one program, because compiling is
 // what takes time; where the engine refuses one of them by name, the others run alone. Arguments name the ops to check;
 // none: all.
-#include "asked_ops.h"
+#include "../tables/asked_ops.h"
 #include "skip.h"
 
 #include "../tables/op_case.h"

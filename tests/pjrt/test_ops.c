@@ -3,7 +3,7 @@
 // For each sample of a row, in every element type that the op has, a node is compiled by the plugin and run; its
 // outputs, hidden ones included, must be those of the reference kernel. Effects on variables run in
 // test_lowering. An op without a lowering has a reason. Arguments name the ops to check; none: all.
-#include "asked_ops.h"
+#include "../tables/asked_ops.h"
 #include "skip.h"
 
 #include "engine/engine.h"

@@ -4,7 +4,9 @@
 // inputs that share its size or in one alone. An op with a gradient must have been checked of both orders, with odd
 // sizes, with an axis of size 1, with an empty one and, if it works element by element, with operands that broadcast:
 // what lacks one of these is a failure unless a table below lists it, with the reason. Composed functions are held
-// to the same by composed_check.h. MU_TEST_DEVICE names the device of the ops; unset: the host.
+// to the same by composed_check.h. MU_TEST_DEVICE names the device of the ops; unset: the host. Arguments name the ops
+// to check; none: all.
+#include "asked_ops.h"
 #include "op_case.h"
 
 enum { FIRST = 1, SECOND = 2, ODD = 4, ONE = 8, EMPTY = 16, BROADCAST = 32, ALL = 63 };
@@ -312,7 +314,7 @@ static void test_every_gradient(void **state)
     for (int o = 0; o < mu__op_count(); o++) {
         const mu_op *op = mu__op_at(o);
         unsigned shown = 0;
-        if (!op->grad || is_elsewhere(op))
+        if (!op->grad || is_elsewhere(op) || !asked_for(op))
             continue;
         if (op->n_resources == 0 && !(op->flags & MU_OP_DATA_DEPENDENT))
             wrong += check_op(op, &shown);
@@ -321,9 +323,11 @@ static void test_every_gradient(void **state)
     assert_int_equal(wrong, 0);
 }
 
-int main(void)
+int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_gradient)};
+    n_asked = argc - 1;
+    asked = argv + 1;
     mu_init();
     if (getenv("MU_TEST_DEVICE") && mu_set_device(getenv("MU_TEST_DEVICE")) != MU_OK)
         return 1;

@@ -105,5 +105,8 @@ int main(void)
         cmocka_unit_test(test_group_norm),
         cmocka_unit_test(test_attention),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    mu_init();
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
 }

@@ -193,7 +193,8 @@ static void test_where_of_all_types(void **state)
     for (size_t i = 0; i < MU_COUNT(types); i++) {
         mu_value *arguments = mu_list(VECTOR_OF(MU_BOOL, 1, 0, 1, 0), VECTOR_OF(types[i], 1, 1, 0, 0),
                                       VECTOR_OF(types[i], 0, 0, 1, 1), MU_END);
-        mu_value *eager = choose(arguments, NULL), *traced = mu_run(NULL, mu_function_new(choose, NULL), arguments);
+        mu_function *function = mu_function_new(choose, NULL);
+        mu_value *eager = choose(arguments, NULL), *traced = mu_run(mu_get_strategy(), function, arguments);
         EXPECT(mu_at(eager, 1), 1, 0, 0, 1);
         EXPECT(mu_at(eager, 0), 1, 1, 0, 0);
         EXPECT(mu_at(traced, 1), 1, 0, 0, 1);

@@ -190,5 +190,8 @@ int main(void)
         cmocka_unit_test(test_numbers_of_types),
         cmocka_unit_test(test_bounds_of_draws),
     };
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    mu_init();
+    const int failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mu_exit(true);
+    return failed;
 }

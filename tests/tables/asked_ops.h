@@ -1,6 +1,6 @@
 // Which ops a table test runs: those that its command line names, or all. Included once by the test's program.
-#ifndef MU_TESTS_PJRT_ASKED_OPS_H
-#define MU_TESTS_PJRT_ASKED_OPS_H
+#ifndef MU_TESTS_ASKED_OPS_H
+#define MU_TESTS_ASKED_OPS_H
 
 #include "ops/core/op.h"
 
