@@ -61,17 +61,16 @@ static int64_t input_count(const world *w, int rank)
     return w->kind == MU_KIND_ALL_GATHER ? w->counts[rank] : data_count(w);
 }
 
-// Elements repeat after PERIOD: the first are written one by one, the rest copied from them.
+// Elements repeat after PERIOD: the first are written one by one, the rest copied from them, twice as many each time.
 static void *filled(const world *w, int rank, int64_t n, bool zero)
 {
     const size_t bytes = mu_dtype_bytes(w->dtype);
     char *block = calloc((size_t)n + 1, bytes);
     assert_non_null(block);
-    for (int64_t i = 0; !zero && i < n; i++)
-        if (i < PERIOD)
-            mu__write_element(w->dtype, block, i, element(rank, i));
-        else
-            memcpy(block + (size_t)i * bytes, block + (size_t)(i - PERIOD) * bytes, bytes);
+    for (int64_t i = 0; !zero && i < MU_MIN(n, PERIOD); i++)
+        mu__write_element(w->dtype, block, i, element(rank, i));
+    for (int64_t i = PERIOD; !zero && i < n; i *= 2)
+        memcpy(block + (size_t)i * bytes, block, (size_t)MU_MIN(i, n - i) * bytes);
     return block;
 }
 
@@ -135,16 +134,15 @@ static double expected(const world *w, int rank, int64_t i)
     return element(from, i);
 }
 
-static void check_rank(const world *w, int rank, const char *algorithm)
+// Elements that are expected to repeat after PERIOD: if they do, the first of them speak for all.
+static void check_run(const world *w, int rank, const char *algorithm, int64_t first, int64_t n)
 {
     const size_t bytes = mu_dtype_bytes(w->dtype);
-    const char *data = w->data[rank];
-    const bool periodic = w->kind == MU_KIND_ALL_REDUCE || w->kind == MU_KIND_BROADCAST;
-    const int64_t n = data_count(w);
+    const char *data = w->data[rank], *run = data + (size_t)first * bytes;
     int64_t one_by_one = n;
-    if (periodic && n > PERIOD && memcmp(data, data + PERIOD * bytes, (size_t)(n - PERIOD) * bytes) == 0)
+    if (n > PERIOD && memcmp(run, run + PERIOD * bytes, (size_t)(n - PERIOD) * bytes) == 0)
         one_by_one = PERIOD;
-    for (int64_t i = 0; i < one_by_one; i++) {
+    for (int64_t i = first; i < first + one_by_one; i++) {
         const double value = expected(w, rank, i);
         double wanted[1] = {0};
         mu__write_element(w->dtype, wanted, 0, w->dtype == MU_F64 ? value : (double)(float)value);
@@ -152,6 +150,17 @@ static void check_rank(const world *w, int rank, const char *algorithm)
             fail_msg("%s %s %s, %d ranks, %lld elements, reduction %d: rank %d has %g at %lld, not %g",
                      mu__kind_name(w->kind), algorithm, mu_dtype_name(w->dtype), w->ranks, (long long)w->count,
                      (int)w->reduction, rank, mu__read_element(w->dtype, data, i), (long long)i, value);
+    }
+}
+
+// What comes from one rank is a run; all of a reduction or a broadcast is one.
+static void check_rank(const world *w, int rank, const char *algorithm)
+{
+    const int64_t n = data_count(w);
+    int64_t first = 0, run = 0;
+    for (int from = 0; first < n; first += run, from++) {
+        run = w->kind == MU_KIND_ALL_GATHER ? w->counts[from] : w->kind == MU_KIND_ALL_TO_ALL ? w->count : n;
+        check_run(w, rank, algorithm, first, run);
     }
 }
 
