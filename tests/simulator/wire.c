@@ -23,14 +23,14 @@ typedef struct segment {
 
 typedef struct side {
     bool open, ended; // its process has it; it sends no more
-    int host;
-    mu_endpoint at;
+    int host, error;
     segment *queue; // what is on its way to this end
     int n, capacity;
+    int n_read;       // segments at its front that are read, and wait for their acknowledgement to arrive
     int64_t last_ns;  // arrival of the last segment
     int64_t reset_ns; // when this end hears that the other one is closed
-    int error;
     double patience_s; // 0: no limit
+    mu_endpoint at;
 } side;
 
 typedef enum wire_state { WIRE_FREE, WIRE_ASKED, WIRE_KNOCKED, WIRE_ACCEPTED, WIRE_REFUSED } wire_state;
@@ -40,11 +40,19 @@ typedef struct connection {
     int64_t asked_ns;  // when the request arrives
     int64_t opens_ns;  // when the opener knows the outcome
     size_t room;       // bytes that may be on their way
-    mu_endpoint to;
     side ends[2]; // the opener's, the listener's
+    mu_endpoint to;
 } connection;
 
+// Most connections have nothing to do most of the time, so each has a note of the next time at which it has. `moved`:
+// it was changed since time last passed. `noted`: due_ns holds.
+typedef struct note {
+    bool moved, noted;
+    int64_t due_ns;
+} note;
+
 static connection connections[MOST_CONNECTIONS];
+static note notes[MOST_CONNECTIONS];
 static int n_connections, n_ports;
 static int n_knocked; // connections that nobody has accepted yet
 
@@ -69,9 +77,19 @@ static int host_of(const mu_endpoint *endpoint)
     return v4->sin_family == AF_INET && host >= 0 && host < MOST_HOSTS ? (int)host : -1;
 }
 
-static connection *connection_at(int fd) { return &connections[world_at(fd)->connection]; }
-static side *end_at(const descriptor *at) { return &connections[at->connection].ends[at->end]; }
-static side *other_at(const descriptor *at) { return &connections[at->connection].ends[1 - at->end]; }
+static void changes(int i) { notes[i] = (note){.moved = true}; }
+
+static const connection *connection_at(int fd) { return &connections[world_at(fd)->connection]; }
+static const side *end_at(const descriptor *at) { return &connections[at->connection].ends[at->end]; }
+static const side *other_at(const descriptor *at) { return &connections[at->connection].ends[1 - at->end]; }
+
+// The connection of a descriptor, to be changed.
+static connection *changed_at(const descriptor *at)
+{
+    changes(at->connection);
+    return &connections[at->connection];
+}
+
 static bool is_open(const descriptor *at)
 {
     const connection *c = &connections[at->connection];
@@ -138,6 +156,7 @@ int wire_accept(int listener)
     world_at(fd)->connection = first;
     world_at(fd)->end = 1;
     connections[first].state = WIRE_ACCEPTED;
+    changes(first);
     n_knocked--;
     world_note("accepts connection %d", first);
     return fd;
@@ -158,6 +177,7 @@ int wire_connect(const mu_endpoint *to, const mu_endpoints *own)
     }
     n_connections = MU_MAX(n_connections, i + 1);
     connection *c = &connections[i];
+    changes(i);
     *c = (connection){.state = WIRE_ASKED, .to = *to, .opens_ns = MU_FOREVER};
     c->asked_ns = world_travel(world_host(), host);
     if (world_rejects(world_host(), host)) {
@@ -192,7 +212,11 @@ bool wire_endpoint(int fd, bool there, mu_endpoint *out)
     return !there || is_open(at);
 }
 
-void wire_settle(int fd, double seconds) { end_at(world_at(fd))->patience_s = seconds; }
+void wire_settle(int fd, double seconds)
+{
+    const descriptor *at = world_at(fd);
+    changed_at(at)->ends[at->end].patience_s = seconds;
+}
 
 // ---- Bytes --------------------------------------------------------------------------------------
 
@@ -237,9 +261,10 @@ static size_t gather(const struct iovec *extents, int n, uint8_t *out, size_t ro
 ssize_t wire_send(int fd, const struct iovec *extents, int n)
 {
     const descriptor *at = world_at(fd);
-    side *end = end_at(at), *other = other_at(at);
+    connection *c = changed_at(at);
+    side *end = &c->ends[at->end], *other = &c->ends[1 - at->end];
     static uint8_t buffer[LEAST_ROOM + MOST_ROOM];
-    const size_t room = connection_at(fd)->room, used = on_the_way(other);
+    const size_t room = c->room, used = on_the_way(other);
     if (!is_open(at) || end->ended || end->error != 0 || used >= room) {
         errno = !is_open(at) ? ENOTCONN : end->ended ? EPIPE : end->error != 0 ? end->error : EAGAIN;
         return -1;
@@ -251,14 +276,22 @@ ssize_t wire_send(int fd, const struct iovec *extents, int n)
     return (ssize_t)bytes;
 }
 
-// The first segment that has arrived and is not read; NULL: there is none.
-static segment *first_unread(side *end)
+static bool is_read(const segment *s) { return s->read == s->bytes && s->ending == ENDING_NONE; }
+
+static void count_read(side *end)
 {
-    for (int i = 0; i < end->n; i++) {
+    while (end->n_read < end->n && is_read(&end->queue[end->n_read]))
+        end->n_read++;
+}
+
+// The first segment that has arrived and is not read; NULL: there is none.
+static segment *first_unread(const side *end)
+{
+    for (int i = end->n_read; i < end->n; i++) {
         segment *s = &end->queue[i];
         if (s->arrives_ns > world_now())
             return NULL;
-        if (s->read < s->bytes || s->ending != ENDING_NONE)
+        if (!is_read(s))
             return s;
     }
     return NULL;
@@ -266,7 +299,8 @@ static segment *first_unread(side *end)
 
 ssize_t wire_recv(int fd, void *data, size_t bytes)
 {
-    side *end = end_at(world_at(fd));
+    const descriptor *at = world_at(fd);
+    side *end = &changed_at(at)->ends[at->end];
     segment *s = first_unread(end);
     if (s == NULL || s->ending == ENDING_RESET) {
         errno = s != NULL ? ECONNRESET : end->error != 0 ? end->error : EAGAIN;
@@ -279,6 +313,7 @@ ssize_t wire_recv(int fd, void *data, size_t bytes)
         moved = 1 + world_draw(moved - 1);
     memcpy(data, s->data + s->read, moved);
     s->read += moved;
+    count_read(end);
     return (ssize_t)moved;
 }
 
@@ -298,9 +333,10 @@ bool wire_writable(const descriptor *at)
 void wire_end_output(int fd)
 {
     const descriptor *at = world_at(fd);
-    side *end = end_at(at);
+    connection *c = changed_at(at);
+    side *end = &c->ends[at->end];
     if (!end->ended && is_open(at))
-        push(end, other_at(at), NULL, 0, ENDING_CLOSE);
+        push(end, &c->ends[1 - at->end], NULL, 0, ENDING_CLOSE);
     end->ended = true;
 }
 
@@ -328,6 +364,7 @@ static void free_connection(connection *c)
 
 static void close_end(connection *c, int which)
 {
+    changes((int)(c - connections));
     side *end = &c->ends[which], *other = &c->ends[1 - which];
     const segment *unread = first_unread(end);
     if (!end->ended && other->open)
@@ -357,6 +394,7 @@ void wire_kill(descriptor *at)
     while (i < n_connections && connections[i].state != WIRE_FREE)
         i++;
     n_connections = MU_MAX(n_connections, i + 1);
+    changes(i);
     connections[i] = (connection){.state = WIRE_ACCEPTED, .opens_ns = MU_FOREVER, .asked_ns = MU_FOREVER};
     connections[i].ends[1] = (side){.open = true, .ended = true, .error = EPIPE};
     at->kind = KIND_STREAM;
@@ -384,6 +422,7 @@ void wire_break(int a, int b)
         if (c->state != WIRE_ACCEPTED || c->opens_ns > world_now() ||
             !((from == a && to == b) || (from == b && to == a)))
             continue;
+        changes(i);
         reset_end(&c->ends[0]);
         reset_end(&c->ends[1]);
     }
@@ -440,46 +479,62 @@ static void forget_read(side *end)
     acknowledge_before(end);
     for (int i = 0; i < end->n; i++) {
         segment *s = &end->queue[i];
-        if (s->ending == ENDING_NONE && s->read == s->bytes && s->acknowledged_ns <= world_now())
+        if (is_read(s) && s->acknowledged_ns <= world_now())
             free(s->data);
         else
             end->queue[kept++] = *s;
     }
     end->n = kept;
+    end->n_read = 0;
+    count_read(end);
+}
+
+static void advance(connection *c)
+{
+    if (c->state == WIRE_ASKED && c->asked_ns <= world_now())
+        knock(c);
+    for (int e = 0; c->state != WIRE_FREE && e < 2; e++) {
+        side *end = &c->ends[e];
+        answer_strays(c, e);
+        if (end->open && end->error == 0 && gives_up_ns(end, &c->ends[1 - e]) <= world_now())
+            end->error = ETIMEDOUT;
+        forget_read(end);
+    }
 }
 
 void wire_advance(void)
 {
     for (int i = 0; i < n_connections; i++) {
-        connection *c = &connections[i];
-        if (c->state == WIRE_ASKED && c->asked_ns <= world_now())
-            knock(c);
-        for (int e = 0; c->state != WIRE_FREE && e < 2; e++) {
-            side *end = &c->ends[e];
-            answer_strays(c, e);
-            if (end->open && end->error == 0 && gives_up_ns(end, &c->ends[1 - e]) <= world_now())
-                end->error = ETIMEDOUT;
-            forget_read(end);
-        }
+        if (!notes[i].moved && notes[i].noted && notes[i].due_ns > world_now())
+            continue;
+        advance(&connections[i]);
+        notes[i] = (note){0};
     }
 }
 
 static int64_t later(int64_t best, int64_t at) { return at > world_now() ? MU_MIN(best, at) : best; }
 
+static int64_t due_ns(const connection *c)
+{
+    if (c->state == WIRE_FREE)
+        return MU_FOREVER;
+    int64_t next = later(later(MU_FOREVER, c->asked_ns), c->opens_ns);
+    for (int e = 0; e < 2; e++) {
+        const side *end = &c->ends[e];
+        next = later(later(next, end->reset_ns), gives_up_ns(end, &c->ends[1 - e]));
+        for (int s = 0; s < end->n; s++)
+            next = later(next, end->queue[s].arrives_ns);
+    }
+    return next;
+}
+
 int64_t wire_next(void)
 {
     int64_t next = MU_FOREVER;
     for (int i = 0; i < n_connections; i++) {
-        const connection *c = &connections[i];
-        if (c->state == WIRE_FREE)
-            continue;
-        next = later(later(next, c->asked_ns), c->opens_ns);
-        for (int e = 0; e < 2; e++) {
-            const side *end = &c->ends[e];
-            next = later(later(next, end->reset_ns), gives_up_ns(end, &c->ends[1 - e]));
-            for (int s = 0; s < end->n; s++)
-                next = later(next, end->queue[s].arrives_ns);
-        }
+        if (!notes[i].noted)
+            notes[i] = (note){.moved = notes[i].moved, .noted = true, .due_ns = due_ns(&connections[i])};
+        next = MU_MIN(next, notes[i].due_ns);
     }
     return next;
 }
