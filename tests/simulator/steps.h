@@ -59,7 +59,7 @@ typedef struct steps_run_state {
     life lives[MOST_LIVES];
     int n_processes, coordinator_process, coordinator_host;
     int n_faults;
-    int64_t strikes_ns;
+    int64_t strikes_ns, server_ns; // when the next fault comes; until when one was about a server
     step steps[MOST_STEPS];
     int n_steps, n_rounds, round, closed; // closed: rounds below are over
     int n_again, n_errors, n_cancelled;   // runs of steps that had run before; errors raised

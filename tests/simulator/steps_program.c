@@ -140,6 +140,7 @@ static void begin(program *p)
                                         .ignore_transient_ps_failures = steps_now.ps_failures_ignored);
     p->own = p->coordinator != NULL ? mu_create_per_worker_values(p->coordinator, own_index, NULL) : NULL;
     steps_now.coordinator = p->coordinator;
+    steps_now.strikes_ns = world_now() + world_draw_ns(0.1, 5);
 }
 
 // ---- What the coordinator tells -----------------------------------------------------------------------

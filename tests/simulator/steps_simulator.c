@@ -15,7 +15,8 @@ mu_defect mu__planted;
 #define LIMIT_NS     3000000000000
 #define END_LIMIT_NS 600000000000
 
-typedef enum fault { FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_BREAK, N_FAULTS } fault;
+// FAULT_SERVER: a server dies, where variables have copies. The others strike workers and servers, or workers alone.
+typedef enum fault { FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_BREAK, FAULT_SERVER } fault;
 
 // ---- Processes --------------------------------------------------------------------------------------
 
@@ -94,7 +95,8 @@ static void plan(steps_run_state *r)
     r->ps_failures_ignored = (int)world_draw(5);
     r->n_rounds = 3 + (int)world_draw(6);
     r->n_faults = (int)world_draw(6);
-    r->strikes_ns = world_now() + world_draw_ns(0.1, 5);
+    r->strikes_ns = MU_FOREVER; // until there is a coordinator
+    r->server_ns = -30000000000;
     world_delays(0.0001, most_s[world_draw(MU_COUNT(most_s))]);
     for (int i = 0; i < STEP_SERVERS; i++)
         r->servers[i] = (steps_task){.index = i, .host = i, .start_ns = MU_FOREVER};
@@ -122,12 +124,20 @@ static void cut(int a, int b, int64_t until_ns)
         world_cut(b, a, until_ns);
 }
 
+// The copies are complete again if nothing has happened to a server for long.
+static bool may_lose_server(const steps_run_state *r)
+{
+    return r->replicas > 0 && r->round > 0 && world_now() > r->server_ns + 20000000000;
+}
+
 static void strike(steps_run_state *r)
 {
     steps_task *w = &r->workers[world_draw((uint64_t)r->n_workers)], *s = &r->servers[world_draw(STEP_SERVERS)];
-    const fault what = r->only_kills ? FAULT_KILL : (fault)world_draw(N_FAULTS);
+    const fault what = r->only_kills                                ? FAULT_KILL
+                       : may_lose_server(r) && world_chance(0.5) ? FAULT_SERVER
+                                                                  : (fault)world_draw(FAULT_SERVER);
     const int64_t until_ns = world_now() + world_draw_ns(0.2, 6);
-    steps_task *struck = what == FAULT_KILL || world_chance(0.6) ? w : s;
+    steps_task *struck = what == FAULT_KILL || (what != FAULT_SERVER && world_chance(0.6)) ? w : s;
     const int other = world_chance(0.5) ? r->coordinator_host : s->host;
     r->n_faults--;
     r->strikes_ns = until_ns + world_draw_ns(0.1, 4);
@@ -136,10 +146,17 @@ static void strike(steps_run_state *r)
     world_note("fault %d at host %d until %.6f", what, struck->host, (double)until_ns / 1e9 - 1);
     if (what != FAULT_KILL)
         disturb(r, struck->process);
+    if (!struck->worker || (what == FAULT_CUT && other != r->coordinator_host))
+        r->server_ns = MU_MAX(r->server_ns, until_ns);
     switch (what) {
     case FAULT_KILL:
         end_task(struck, true);
         struck->start_ns = world_chance(0.2) ? world_now() + world_draw_ns(20, 60) : until_ns;
+        break;
+    case FAULT_SERVER:
+        end_task(struck, true);
+        struck->start_ns = until_ns;
+        r->server_ns = until_ns;
         break;
     case FAULT_STOP: threads_pause(struck->process, until_ns); break;
     case FAULT_CUT: cut(struck->host, other == struck->host ? r->coordinator_host : other, until_ns); break;
@@ -157,6 +174,8 @@ static int64_t next_change(const steps_run_state *r)
     int64_t next = r->n_faults > 0 ? r->strikes_ns : MU_FOREVER;
     for (int i = 0; i < r->n_workers; i++)
         next = MU_MIN(next, r->workers[i].start_ns);
+    for (int i = 0; i < STEP_SERVERS; i++)
+        next = MU_MIN(next, r->servers[i].start_ns);
     return next;
 }
 
@@ -165,6 +184,9 @@ static void change(steps_run_state *r)
     for (int i = 0; i < r->n_workers; i++)
         if (world_now() >= r->workers[i].start_ns)
             start_task(&r->workers[i]);
+    for (int i = 0; i < STEP_SERVERS; i++)
+        if (world_now() >= r->servers[i].start_ns)
+            start_task(&r->servers[i]);
     if (r->n_faults > 0 && world_now() >= r->strikes_ns)
         strike(r);
 }

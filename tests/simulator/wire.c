@@ -414,7 +414,7 @@ static void reset_end(side *end)
     end->error = end->open && end->error == 0 ? ECONNRESET : end->error;
 }
 
-void wire_break(int a, int b)
+void wire_break(int a, int b, bool only_there)
 {
     for (int i = 0; i < n_connections; i++) {
         connection *c = &connections[i];
@@ -423,8 +423,9 @@ void wire_break(int a, int b)
             !((from == a && to == b) || (from == b && to == a)))
             continue;
         changes(i);
-        reset_end(&c->ends[0]);
-        reset_end(&c->ends[1]);
+        for (int k = 0; k < 2; k++)
+            if (!only_there || c->ends[k].host == b)
+                reset_end(&c->ends[k]);
     }
 }
 

@@ -150,14 +150,15 @@ void world_darken(int host)
 void world_break(int a, int b)
 {
     world_note("the connections between host %d and host %d break", a, b);
-    wire_break(a, b);
+    wire_break(a, b, false);
 }
 
 void world_reject(int a, int b, int64_t until_ns)
 {
     world_cut(a, b, until_ns);
     world_cut(b, a, until_ns);
-    world_break(a, b);
+    world_note("connections of host %d with host %d are reset", b, a);
+    wire_break(a, b, true);
     world.rejects_ns[a][b] = world.rejects_ns[b][a] = until_ns;
 }
 

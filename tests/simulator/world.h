@@ -51,8 +51,8 @@ void world_darken(int host);
 // world_break ends all connections between two hosts, as a firewall does that has forgotten them: both ends are reset,
 // and what was on its way is lost.
 void world_break(int a, int b);
-// world_reject puts a firewall between two hosts until a time, one that answers with resets: their connections are
-// reset, and new ones refused.
+// world_reject puts a firewall before host a until a time, one that answers host b with resets: the ends of their
+// connections at b are reset, those at a become silent, and new ones are refused.
 void world_reject(int a, int b, int64_t until_ns);
 // Names of hosts ("host3") are found after at most `most_s`; before `found_ns`, not at all.
 void world_names(double most_s, int64_t found_ns);
@@ -92,7 +92,7 @@ bool wire_readable(const descriptor *at);
 bool wire_writable(const descriptor *at);
 void wire_close(descriptor *at);
 void wire_kill(descriptor *at); // a stream's or a listener's
-void wire_break(int a, int b);
+void wire_break(int a, int b, bool only_there); // the ends on host b
 bool wire_pending(const descriptor *listener);
 
 int wire_listen(const mu_endpoint *at, bool both_families);
