@@ -13,25 +13,27 @@ typedef struct batch {
     int image_index, label_index;
 } batch;
 
-static mu_status check_batch(const mu_layer *layer, const batch *b)
+static mu_status check_batch(const mu_layer *layer, const batch *b, bool mixes)
 {
     char text[MU_SHAPE_TEXT];
     if (!b->images)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given a map without 'images'; give it images alone, or a "
                          "map with the keys 'images' and 'labels'", mu_layer_name(layer));
     MU_TRY(mu__need_input_rank(layer, &b->images->shape, 4, 4));
-    if (b->images->shape.dims[0] == MU_UNKNOWN)
+    if (mixes && b->images->shape.dims[0] == MU_UNKNOWN)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s' mixes the images of a batch, whose number is not known in "
                          "this trace; call it in a function of mu_dataset_map behind mu_dataset_batch",
                          mu_layer_name(layer));
-    if (!b->labels || (b->labels->shape.rank == 2 && b->labels->shape.dims[0] == b->images->shape.dims[0]))
+    const int64_t rows = b->images->shape.dims[0], labels = b->labels ? b->labels->shape.dims[0] : rows;
+    if (!b->labels || (b->labels->shape.rank == 2 && (labels == rows || labels == MU_UNKNOWN || rows == MU_UNKNOWN)))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given labels of shape %s for %lld images; expected a row of "
                      "numbers for each image, as mu_one_hot makes of classes", mu_layer_name(layer),
                      mu__shape_text(&b->labels->shape, text), (long long)b->images->shape.dims[0]);
 }
 
-static mu_status find_batch(const mu_layer *layer, mu_value *inputs, batch *b)
+// `mixes`: the call is in training.
+static mu_status find_batch(const mu_layer *layer, mu_value *inputs, bool mixes, batch *b)
 {
     *b = (batch){0};
     if (!mu__is_flat_map(inputs))
@@ -44,7 +46,7 @@ static mu_status find_batch(const mu_layer *layer, mu_value *inputs, batch *b)
         *(images ? &b->images : &b->labels) = mu_at(inputs, i);
         *(images ? &b->image_index : &b->label_index) = i;
     }
-    return mu__pending() ? mu_error_code() : check_batch(layer, b);
+    return mu__pending() ? mu_error_code() : check_batch(layer, b, mixes);
 }
 
 // The changed batch in the structure of what was given.
@@ -109,7 +111,7 @@ static mu_status mix_up_build(mu_layer *layer, int n, const mu_shape *inputs)
 static mu_value *mix_up_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     batch b;
-    if (find_batch(layer, inputs, &b) != MU_OK || !context->training)
+    if (find_batch(layer, inputs, context->training, &b) != MU_OK || !context->training)
         return mu__pending() ? NULL : inputs;
     mu_tensor *alpha = mu_constant(MU_F32, ((const mu_mix_up_args *)layer->args)->alpha);
     mu_tensor *share = shares(layer, b.images, alpha), *order = shuffled(layer, b.images);
@@ -165,7 +167,7 @@ static mu_tensor *inside(const mu_layer *layer, const mu_tensor *images, int axi
 static mu_value *cut_mix_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     batch b;
-    if (find_batch(layer, inputs, &b) != MU_OK || !context->training)
+    if (find_batch(layer, inputs, context->training, &b) != MU_OK || !context->training)
         return mu__pending() ? NULL : inputs;
     mu_tensor *share = shares(layer, b.images, drawn_alpha(layer, ((const mu_cut_mix_args *)layer->args)->factor));
     mu_tensor *part = share ? mu_sqrt(mu_subtract(mu_constant(MU_F32, 1), share)) : NULL;
