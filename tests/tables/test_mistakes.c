@@ -320,7 +320,7 @@ typedef struct mistake {
         FIT(two_outputs(BOTH_LOSSES), PAIR("left", "right"),                                                          \
             .validation_data = mu_list(mu_map("left", numbers(DIMS(6, 3), 1), "right", numbers(DIMS(6, 2), 2),        \
                                               MU_END), numbers(DIMS(6, 1), 3), MU_END)),                              \
-        "1 labels for 2 outputs", "in the order of the outputs")                                                      \
+        "1 label for 2 outputs", "in the order of the outputs")                                                       \
     ROW(validation_of_words,                                                                                          \
         FIT(of_width(2), numbers(DIMS(2, 2), 1), numbers(DIMS(2, 1), 2),                                              \
             .validation_data = mu_list(mu_tensor_strings(DIMS(2, 2), (const char *const[]){"a", "b", "c", "d"}),      \
@@ -333,11 +333,11 @@ typedef struct mistake {
         "was given 2 tensors", "the order of .inputs")                                                                \
     ROW(two_labels_of_one_output,                                                                                     \
         FIT(model, numbers(DIMS(8, 4), 1), mu_list(classes(8, 3, 1), classes(8, 3, 2), MU_END)),                      \
-        "2 labels for 1 outputs", "the order of the outputs")                                                         \
+        "2 labels for 1 output", "the order of the outputs")                                                          \
     ROW(two_weights_of_one_output,                                                                                    \
         FIT(model, numbers(DIMS(8, 4), 1), classes(8, 3, 1),                                                          \
             .sample_weight = mu_list(numbers(DIMS(8), 1), numbers(DIMS(8), 2), MU_END)),                              \
-        "2 tensors of sample weights for 1 outputs", "one for all")                                                   \
+        "2 tensors of sample weights for 1 output", "one for all")                                                    \
     ROW(split_in_percent,                                                                                             \
         FIT(model, numbers(DIMS(8, 4), 1), classes(8, 3, 1), .validation_split = 20),                                 \
         "validation_split is 20", "below 1")                                                                          \

@@ -332,8 +332,9 @@ static mu_status need_inputs(const mu_functional *f, int n, int seen)
     char names[MU_NAME_LIST_TEXT];
     mu__name_list_text(&f->input_names, names);
     return seen == n ? MU_OK
-                     : mu__error(MU_INVALID_ARGUMENT, "the model has %d inputs and was given %d tensors; give them in "
-                                 "the order of .inputs, or as a map with the keys %s", n, seen, names);
+                     : mu__error(MU_INVALID_ARGUMENT, "the model has %d input%s and was given %d tensor%s; give them "
+                                 "in the order of .inputs, or as a map with the keys %s", n, n == 1 ? "" : "s", seen,
+                                 seen == 1 ? "" : "s", names);
 }
 
 // A tensor in the type of input i, whose shape it must have. In a step there are unused values in place of strings,

@@ -204,8 +204,10 @@ static mu_status keep(mu_model *model, const compiled *from, const mu_compile_ar
     MU_TRY(mu__check_labels(trainer));
     MU_TRY(keep_losses(trainer, &from->outputs));
     trainer->optimizer = mu_retain(from->optimizer);
-    trainer->train_function = mu_retain(mu_function_new(mu__train_step, model, .jit_compile = args->jit_compile));
-    trainer->test_function = mu_retain(mu_function_new(mu__test_step, model, .jit_compile = args->jit_compile));
+    trainer->train_function = mu_retain(mu_function_new(mu__train_step, model, .name = "train_step",
+                                                        .jit_compile = args->jit_compile));
+    trainer->test_function = mu_retain(mu_function_new(mu__test_step, model, .name = "test_step",
+                                                       .jit_compile = args->jit_compile));
     trainer->train_step = args->train_step;
     trainer->test_step = args->test_step;
     trainer->step_arg = args->step_arg;
@@ -213,7 +215,8 @@ static mu_status keep(mu_model *model, const compiled *from, const mu_compile_ar
     trainer->jit_compile = args->jit_compile;
     trainer->steps_per_execution = MU_MAX(args->steps_per_execution, 1);
     if (trainer->steps_per_execution > 1)
-        trainer->loop_function = mu_retain(mu_function_new(mu__train_steps, model, .jit_compile = args->jit_compile));
+        trainer->loop_function = mu_retain(mu_function_new(mu__train_steps, model, .name = "train_steps",
+                                                           .jit_compile = args->jit_compile));
     MU_TRY(mu__adopt_metrics(model));
     trainer->compiled = mu_error_code() == MU_OK;
     return mu_error_code();

@@ -242,7 +242,8 @@ static mu_value *predict(const mu_evaluate_args *args, const mu_step_data *data,
         return NULL;
     if (!model->trainer->predict_function)
         model->trainer->predict_function =
-            mu_retain(mu_function_new(mu__predict_step, model, .jit_compile = model->trainer->jit_compile));
+            mu_retain(mu_function_new(mu__predict_step, model, .name = "predict_step",
+                                      .jit_compile = model->trainer->jit_compile));
     mu_pass p = {.model = model, .function = model->trainer->predict_function,
                  .limit = args->steps > 0 ? args->steps : -1, .callbacks = callbacks};
     mu_status status = run_on(&p, data);

@@ -93,9 +93,9 @@ static mu_status labels_in_order(const mu_trainer *trainer, const mu_value *y, f
     for (int i = 0; i < trainer->n_losses; i++)
         n_losses += has_loss(trainer, i);
     if (given.n != f->outputs.n && given.n != n_losses)
-        return mu__error(MU_INVALID_ARGUMENT, "the data have %d labels for %d outputs of the model; give a list of "
+        return mu__error(MU_INVALID_ARGUMENT, "the data have %d label%s for %d output%s of the model; give a list of "
                          "labels in the order of the outputs, or a map with their names as keys", given.n,
-                         f->outputs.n);
+                         given.n == 1 ? "" : "s", f->outputs.n, f->outputs.n == 1 ? "" : "s");
     for (int i = 0, k = 0; i < f->outputs.n; i++)
         f->labels[i] = given.n == f->outputs.n || has_loss(trainer, i) ? given.items[k++] : NULL;
     return MU_OK;
@@ -106,9 +106,9 @@ static mu_status weights_in_order(const mu_value *weights, forward *f)
     tensors given;
     MU_TRY(tensors_of(weights, "sample weights", &given));
     if (given.n != 1 && given.n != f->outputs.n)
-        return mu__error(MU_INVALID_ARGUMENT, "the data have %d tensors of sample weights for %d outputs of the model; "
-                         "give one for all, a list in the order of the outputs, or a map with their names as keys",
-                         given.n, f->outputs.n);
+        return mu__error(MU_INVALID_ARGUMENT, "the data have %d tensors of sample weights for %d output%s of the "
+                         "model; give one for all, a list in their order, or a map with their names as keys",
+                         given.n, f->outputs.n, f->outputs.n == 1 ? "" : "s");
     for (int i = 0; i < f->outputs.n; i++)
         f->weights[i] = given.items[given.n == 1 ? 0 : i];
     return MU_OK;
