@@ -37,9 +37,9 @@ typedef struct mu_coordinator_args {
 
 // mu_coordinator_new makes the coordinator of a strategy, with a thread for each worker. Each strategy has one: a
 // second call returns the same, whatever its arguments. Its end cancels all calls and waits for those that run; the log
-// names a worker whose call runs for longer than a heartbeat. After MUSTER_TIMEOUT it waits no longer: the log names the
-// call that still runs and its worker, and what the library keeps for it stays in memory. Errors: INVALID_ARGUMENT for
-// another kind of strategy; ALREADY_EXISTS if the port of MUSTER_METRICS_PORT is taken.
+// names a worker whose call runs for longer than a heartbeat. After MUSTER_TIMEOUT it waits no longer: the log names
+// the call that still runs and its worker, and what the library keeps for it stays in memory. Errors: INVALID_ARGUMENT
+// for another kind of strategy; ALREADY_EXISTS if the port of MUSTER_METRICS_PORT is taken.
 #define mu_coordinator_new(...) mu_coordinator_new_with(MU_ARGS(mu_coordinator_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_coordinator *mu_coordinator_new_with(const mu_coordinator_args *args);
 

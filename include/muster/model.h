@@ -352,9 +352,9 @@ typedef struct mu_evaluate_args {
 MU_API mu_history *mu_evaluate_with(const mu_evaluate_args *args);
 #define mu_predict(...) mu_predict_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
 // mu_predict returns the output for all samples, in order: [samples, …]. Elements may be inputs alone; those of several
-// are a map, or a list as the only part of a list; arrays of several inputs may be just a list. mu_predict_values predicts
-// with a model that has several outputs, and returns them in the structure of the model's .outputs. A model need not be
-// compiled.
+// are a map, or a list as the only part of a list; arrays of several inputs may be just a list. mu_predict_values
+// predicts with a model that has several outputs, and returns them in the structure of the model's .outputs. A model
+// need not be compiled.
 MU_API mu_tensor *mu_predict_with(const mu_evaluate_args *args);
 #define mu_predict_values(...) mu_predict_values_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_predict_values_with(const mu_evaluate_args *args);
