@@ -3,7 +3,7 @@
 #
 # Standard input has a line for each job: its part, the device ("-": the CPU) and the text that picks rows. What job N
 # prints goes to FOLDER/N, its errors to FOLDER/N.log; a job that ends without a count has failed. What a job printed is
-# printed when it has ended.
+# printed when it has ended. A variable that TensorFlow reads when it is imported must be set before, in `run`.
 # It must not know what is compared.
 import atexit
 import os
