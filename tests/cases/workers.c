@@ -222,7 +222,7 @@ static void core_142(mu_strategy *strategy)
     EXPECT(mu_reduce(strategy, MU_MEAN, traced(strategy, read_own, v)), 3);
 }
 
-// Not in TensorFlow's list: assignments put together between workers, ON_READ variables.
+// Not in TensorFlow's list: assignments put together between workers, ON_READ variables, a table for each worker.
 static void assignments(mu_strategy *strategy)
 {
     mu_variable *sum = on_write(strategy, 1, MU_AGGREGATION_SUM), *mean = on_write(strategy, 1, MU_AGGREGATION_MEAN);
@@ -239,6 +239,11 @@ static void assignments(mu_strategy *strategy)
     EXPECT(read_of(count), 10);
     mu_variable_assign(count, scalar(8));
     EXPECT(components(count), 2, 2);
+    MU_SCOPE(strategy) {
+        CHECK(!mu_embedding_table_new(4, .name = "users"));
+        CHECK(strstr(mu_error_message(), "'users' would be another table on each of the 2 workers"));
+        EXPECT_ERROR(MU_UNIMPLEMENTED);
+    }
 }
 
 // ---- Input --------------------------------------------------------------------------------------
