@@ -23,10 +23,11 @@ static mu_status rand_augment_complete(void *args)
     return mu__in_order(((const mu_rand_augment_args *)args)->factor, 0, 1, "mu_rand_augment", "factor");
 }
 
-// The options of one of the layers. All that are written count, also zeros; without a seed it has one of the program's.
-#define ITS(type, ...)                                                                   \
+// The options of one of the layers that draw, by its number among them. All that are written count, also zeros; without
+// a seed it has one of the program's.
+#define ITS(number, type, ...)                                                        \
     (&(type){.size = sizeof(type), .given = given, .dtype = args->dtype, __VA_ARGS__, \
-             .seed = MU_GIVEN(args, seed) ? args->seed + ++k : 0})
+             .seed = MU_GIVEN(args, seed) ? args->seed + (number) : 0})
 #define BOTH(name, numbers) .name = {(numbers)[0], (numbers)[1]}
 static const char given[] = ".factor = 0, .value_range = 0, .x_factor = 0, .y_factor = 0, .height_factor = 0, "
                             ".width_factor = 0, .addition_factor = 0, .threshold_factor = 0";
@@ -37,19 +38,18 @@ static mu_status rand_augment_make(mu_layer *layer)
     const mu_rand_augment_args *args = layer->args;
     const double *f = args->factor, *range = args->value_range, bits = floor(MU_MAX(1, 8 * f[1]));
     const char *how = args->interpolation;
-    uint64_t k = 0;
-#define COLOR(...) ITS(mu_random_color_args, BOTH(value_range, range), __VA_ARGS__)
+#define COLOR(number, ...) ITS(number, mu_random_color_args, BOTH(value_range, range), __VA_ARGS__)
     mu_layer *const layers[] = {
-        mu_random_shear_with(ITS(mu_random_shear_args, BOTH(x_factor, f), BOTH(y_factor, f), .interpolation = how)),
+        mu_random_shear_with(ITS(1, mu_random_shear_args, BOTH(x_factor, f), BOTH(y_factor, f), .interpolation = how)),
         mu_random_translation_with(
-            ITS(mu_random_move_args, BOTH(height_factor, f), BOTH(width_factor, f), .interpolation = how)),
-        mu_random_rotation_with(ITS(mu_random_rotation_args, BOTH(factor, f), .interpolation = how)),
-        mu_random_brightness_with(COLOR(BOTH(factor, f))),
-        mu_random_color_degeneration_with(COLOR(BOTH(factor, f))),
-        mu_random_contrast_with(COLOR(BOTH(factor, f))),
-        mu_random_sharpness_with(COLOR(BOTH(factor, f))),
-        mu_random_posterization_with(COLOR(.factor = {1, bits})),
-        mu_solarization_with(ITS(mu_solarization_args, BOTH(addition_factor, f), BOTH(threshold_factor, f),
+            ITS(2, mu_random_move_args, BOTH(height_factor, f), BOTH(width_factor, f), .interpolation = how)),
+        mu_random_rotation_with(ITS(3, mu_random_rotation_args, BOTH(factor, f), .interpolation = how)),
+        mu_random_brightness_with(COLOR(4, BOTH(factor, f))),
+        mu_random_color_degeneration_with(COLOR(5, BOTH(factor, f))),
+        mu_random_contrast_with(COLOR(6, BOTH(factor, f))),
+        mu_random_sharpness_with(COLOR(7, BOTH(factor, f))),
+        mu_random_posterization_with(COLOR(8, .factor = {1, bits})),
+        mu_solarization_with(ITS(9, mu_solarization_args, BOTH(addition_factor, f), BOTH(threshold_factor, f),
                                  BOTH(value_range, range))),
         mu_auto_contrast(BOTH(value_range, range), .dtype = args->dtype),
         mu_equalization(BOTH(value_range, range), .dtype = args->dtype),
