@@ -312,7 +312,7 @@ static mu_status add(service *s, function *f)
 // A worker with one device runs all functions on that device's thread.
 static mu_status run_on_only_device(service *s, mu_device *device)
 {
-    mu_worker *thread = mu__device_count(mu__runtime()) == 1 ? mu__device_worker(device) : NULL;
+    mu_worker *thread = mu__device_count(mu__runtime()) == 1 ? mu__served_thread(device) : NULL;
     return thread != NULL ? mu__server_run_on(s->server, "muster.function.run", thread) : mu_error_code();
 }
 

@@ -343,6 +343,15 @@ static void free_run(served_run *run)
     mu__free(run);
 }
 
+mu_worker *mu__served_thread(mu_device *device)
+{
+    pthread_mutex_t *order = mu__device_order(mu__runtime());
+    pthread_mutex_lock(order);
+    mu_worker *worker = mu__device_worker(device);
+    pthread_mutex_unlock(order);
+    return worker;
+}
+
 static mu_status fill_run(served_run *run, mu_device *device, int component, mu_concrete *concrete,
                           const mu_value *arguments)
 {
@@ -357,7 +366,7 @@ static mu_status fill_run(served_run *run, mu_device *device, int component, mu_
     take_constants(call);
     MU_TRY(mu__latch_init(&call->done, 1));
     run->posted = true;
-    mu_worker *worker = mu__device_worker(device);
+    mu_worker *worker = mu__served_thread(device);
     return worker ? mu__worker_post(worker, do_posted_call, call) : mu_error_code();
 }
 
@@ -470,7 +479,7 @@ static mu_status post_and_wait(mu_worker *worker, served_call *call)
 
 static mu_status run_on_device(served_call *call)
 {
-    mu_worker *worker = mu__device_worker(call->device);
+    mu_worker *worker = mu__served_thread(call->device);
     if (!worker)
         return mu_error_code();
     if (!mu__worker_is_here(worker))

@@ -90,7 +90,9 @@ mu_status mu__served_arguments(const mu_graph *graph, const mu_value *arguments,
 mu_value *mu__served_call(mu_strategy *strategy, int worker, mu_function *function, mu_value *arguments);
 
 // mu__served_run runs a graph with these inputs on a device in the same way and waits; `out` [graph outputs] gets owned
-// references. The inputs must fit the graph (mu__check_inputs). Of `concrete` only graph, lock and plans are used.
+// references. The inputs must fit the graph (mu__check_inputs). Of `concrete` only graph, lock and plans are used. It
+// may be called on the device's thread, which mu__served_thread returns (NULL: it cannot be started).
 mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *const *in, mu_tensor **out);
+mu_worker *mu__served_thread(mu_device *device);
 
 #endif

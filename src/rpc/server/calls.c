@@ -359,10 +359,26 @@ void mu__server_run_waiting(mu_rpc_server *server)
         run_and_finish(server, call);
 }
 
+static void run_queued(void *arg);
+
+// Has the queue's thread take a call, if it was not asked to. However many calls are cancelled while the thread is
+// busy, it is asked once.
+static mu_status post(mu_call_queue *queue)
+{
+    if (queue->posted)
+        return MU_OK;
+    const mu_status status = mu__worker_post(queue->thread, run_queued, mu_retain(queue));
+    queue->posted = status == MU_OK;
+    if (status != MU_OK)
+        mu_release(queue);
+    return status;
+}
+
 // On the thread of a queue: the next of its calls, unless it was cancelled.
 static void run_queued(void *arg)
 {
     mu_call_queue *queue = arg;
+    mu_error_value ignored;
     pthread_mutex_lock(&queue->lock);
     mu_rpc_server *server = queue->server;
     if (server != NULL) {
@@ -372,10 +388,13 @@ static void run_queued(void *arg)
     pthread_mutex_unlock(&queue->lock);
     if (server != NULL) {
         mu_server_call *call = take_first(&queue->waiting);
+        queue->posted = false;
+        if (queue->waiting.first != NULL && post(queue) != MU_OK)
+            mu__error_move(&ignored); // the next call that comes asks again
         if (call != NULL)
             run_and_finish(server, call);
-        server->n_queued--;
-        pthread_cond_broadcast(&server->work);
+        if (--server->n_queued == 0 && server->stopping)
+            pthread_cond_broadcast(&server->work);
         pthread_mutex_unlock(&server->lock);
     }
     mu_release(queue);
@@ -493,13 +512,12 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
 }
 
 // Gives a call to the thread of its method.
-static mu_status post(mu_call_queue *queue, mu_server_call *call)
+static mu_status append_queued(mu_call_queue *queue, mu_server_call *call)
 {
-    const mu_status status = mu__worker_post(queue->thread, run_queued, mu_retain(queue));
-    if (status == MU_OK)
-        append(&queue->waiting, call);
-    else
-        mu_release(queue);
+    append(&queue->waiting, call);
+    const mu_status status = post(queue);
+    if (status != MU_OK)
+        take_out(call);
     return status;
 }
 
@@ -508,7 +526,7 @@ static mu_status enqueue(mu_rpc_server *server, mu_server_call *call)
 {
     mu_error_value ignored;
     if (call->entry != NULL && call->entry->queue != NULL)
-        return post(call->entry->queue, call);
+        return append_queued(call->entry->queue, call);
     if (mu__system->threads && server->waiting.n >= server->n_idle && may_add_thread(server) &&
         add_thread(server) != MU_OK) {
         if (server->n_threads == 0)

@@ -28,6 +28,7 @@ typedef struct mu_call_queue {
     mu_object object;
     mu_worker *thread;
     mu_call_list waiting;  // with the server's lock
+    bool posted;           // with the server's lock: the thread will look at `waiting`
     pthread_mutex_t lock;  // of `server`; taken before the server's
     bool has_lock;
     mu_rpc_server *server; // NULL: it has stopped
