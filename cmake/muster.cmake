@@ -27,11 +27,14 @@ target_compile_options(muster_flags INTERFACE -Wall -Wextra -Wpedantic -Wno-miss
   -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla $<$<BOOL:${MUSTER_WERROR}>:-Werror>)
 target_compile_definitions(muster_flags INTERFACE _GNU_SOURCE)
 target_include_directories(muster_flags INTERFACE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
-# Some 300 programs of the tests are linked with the whole library, which lld does in a third of the time of GNU ld.
-find_program(MUSTER_LLD ld.lld)
-if(MUSTER_LLD)
-  target_link_options(muster_flags INTERFACE -fuse-ld=lld)
-endif()
+# Some 300 programs of tests, benches and examples are linked with the whole library, which lld does in a third of the
+# time of GNU ld. What is installed is linked as the compiler does.
+check_linker_flag(C -fuse-ld=lld MUSTER_HAS_LLD)
+macro(muster_link_fast)
+  if(MUSTER_HAS_LLD)
+    add_link_options(-fuse-ld=lld)
+  endif()
+endmacro()
 if(MUSTER_SANITIZE)
   add_compile_options(-fsanitize=${MUSTER_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   add_link_options(-fsanitize=${MUSTER_SANITIZE})
