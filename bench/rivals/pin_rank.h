@@ -1,4 +1,4 @@
-// Pins the calling process to one processor, the same for a rank in Muster's programs and in the rivals'. C and C++.
+// Pins the calling thread to one processor, the same for a rank in Muster's programs and in the rivals'. C and C++.
 #ifndef MU_BENCH_PIN_RANK_H
 #define MU_BENCH_PIN_RANK_H
 

@@ -60,7 +60,7 @@ class Job:
             os._exit(code)
 
     def finish(self, status):
-        text = self.output.read_text() if self.output.exists() else ""
+        text = self.output.read_text(errors="replace") if self.output.exists() else ""
         if not COUNT.search(text):
             log = self.log.read_text(errors="replace").splitlines()[-LOG_LINES:] if self.log.exists() else []
             text += "\n".join([f"{self.name} stopped with exit code {os.waitstatus_to_exitcode(status)}; the end of its log:",
