@@ -131,7 +131,7 @@ static const entry *find(const mu_key_values *values, const uint8_t *key, size_t
     return NULL;
 }
 
-// "; /job:worker/task:1, which is compiling since 12 s, has put no key": who may be the one that is waited for.
+// "; /job:worker/task:1, which has been compiling for 12 s, has put no key": who may be the one that is waited for.
 static void name_silent(const mu_mesh *mesh, char *text, size_t bytes)
 {
     enum { SHOWN = 4 };

@@ -23,7 +23,7 @@ int mu__peer_doing(const mu_peer *peer, char *text, size_t bytes)
     const mu_session *session = &peer->member.session;
     if (session->doing[0] == '\0')
         return snprintf(text, bytes, "has not reported what it is doing");
-    return snprintf(text, bytes, "is %s since %.0f s", session->doing,
+    return snprintf(text, bytes, "has been %s for %.0f s", session->doing,
                     (double)(mu__now_ns() - session->doing_since_ns) / 1e9);
 }
 

@@ -144,15 +144,15 @@ int mu__mesh_partner(int rank, int round, int ranks);
 // ---- Life and death -----------------------------------------------------------------------------
 
 // A loop that waits for peers calls mu__mesh_late in each iteration. 10 s after `lateness` began, and every 10 s
-// afterwards, it logs one line: "waiting 10 s for WHAT: /job:worker/task:1 is saving since 12 s". `is_late` says which
-// ranks are late.
+// afterwards, it logs one line: "waiting 10 s for WHAT: /job:worker/task:1 has been saving for 12 s". `is_late` says
+// which ranks are late.
 typedef struct mu_lateness {
     int64_t began_ns, next_ns;
 } mu_lateness;
 typedef bool mu_is_late(const void *arg, int rank);
 mu_lateness mu__lateness(void); // begins now
 void mu__mesh_late(mu_mesh *mesh, mu_lateness *lateness, const char *what, mu_is_late *is_late, const void *arg);
-// mu__mesh_late_text writes "/job:worker/task:1, which is saving since 12 s, and …", for the error at the deadline.
+// mu__mesh_late_text writes "/job:worker/task:1, which has been saving for 12 s, and …", for the error at the deadline.
 int mu__mesh_late_text(const mu_mesh *mesh, mu_is_late *is_late, const void *arg, char *text, size_t bytes);
 
 // mu__mesh_doing sets what this process is doing ("compiling", "saving", "in collective #412 \"dense_2/kernel\"");

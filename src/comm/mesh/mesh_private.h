@@ -117,7 +117,7 @@ void mu__peer_tell(mu_mesh *mesh, int rank); // tells a peer of the job's failur
 // mu__peer_gone handles the end of a peer without a goodbye.
 void mu__peer_gone(mu_mesh *mesh, int rank, const char *why);
 const char *mu__peer_where(const mu_peer *peer); // its address, for messages
-// mu__peer_doing writes "is saving since 12 s", as snprintf does.
+// mu__peer_doing writes "has been saving for 12 s", as snprintf does.
 int mu__peer_doing(const mu_peer *peer, char *text, size_t bytes);
 
 // ---- The key-value store (key_value.c): called with the lock held, on the mesh's thread ---------
