@@ -102,7 +102,7 @@ static inline mu_mesh *mu__mesh_of(mu_node *node) { return (mu_mesh *)((char *)n
 
 // ---- The mesh (mesh.c): called with the lock held, on any thread --------------------------------
 
-// mu__mesh_pause waits for `changed`, at most 200 ms; the caller then checks again. Errors: CANCELLED by a signal.
+// mu__mesh_pause waits for `changed`, for 0.1 s at most; the caller then checks again. Errors: CANCELLED by a signal.
 mu_status mu__mesh_pause(mu_mesh *mesh);
 
 // mu__mesh_fail_with makes the job fail and informs all peers; the first failure is kept.

@@ -3,7 +3,7 @@
 
 enum { NAMED = 3, MOST_NAME = 60 };
 
-// The next call after `before` in the order of the bytes that they hold; NULL: no other holds any.
+// The call that holds the most bytes, of those that are not named yet; NULL: no other holds any.
 static const mu_server_call *next_largest(const mu_rpc_server *server, const mu_server_call *const *named, int n)
 {
     const mu_server_call *largest = NULL;
