@@ -351,7 +351,7 @@ typedef enum mu_slot {
 mu_runtime *mu__runtime(void);
 void *mu__runtime_slot(mu_runtime *runtime, mu_slot slot, void *(*create)(mu_runtime *), void (*destroy)(void *));
 
-// mu__runtime_keep lets mu_exit leave a runtime as it is, because a thread of it runs that does not end.
+// mu__runtime_keep lets mu_exit write a runtime's timeline and leave the rest, because a thread of it does not end.
 void mu__runtime_keep(mu_runtime *runtime);
 
 // The number of cores that this process may use, bounded by the user's limit.

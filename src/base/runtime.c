@@ -386,6 +386,8 @@ static void end_default(void)
     pthread_mutex_lock(&default_lock);
     mu_runtime *runtime = atomic_load(&default_runtime);
     pthread_mutex_unlock(&default_lock);
+    if (runtime != NULL && runtime->kept)
+        mu__timeline_write(runtime);
     if (runtime == NULL || runtime->kept)
         return;
     // Still the default runtime while its slots are freed, so that no call creates another.

@@ -2,6 +2,7 @@
 #include "base_test.h"
 
 #include <jansson.h>
+#include <sys/wait.h>
 
 static const char *folder;
 
@@ -118,6 +119,26 @@ static void test_names_of_processes_and_runtimes(void **state)
     json_decref(load(name));
 }
 
+// What is kept for a thread that does not end has its timeline written all the same. In a child: it stays kept.
+static void test_a_runtime_that_is_kept(void **state)
+{
+    (void)state;
+    set_trace("trace.json");
+    const pid_t child = fork();
+    if (child == 0) {
+        mu_init();
+        mu__span("op", "last", 0, 1, 2);
+        mu__runtime_keep(mu__runtime());
+        _exit(mu_exit(true));
+    }
+    int status = -1;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    json_t *root = load("trace.json");
+    assert_int_equal(json_array_size(json_object_get(root, "traceEvents")), 2);
+    json_decref(root);
+}
+
 static void exit_without_folder(void *arg)
 {
     (void)arg;
@@ -142,6 +163,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_no_spans, start, end),
         cmocka_unit_test_setup_teardown(test_ring, start, end),
         cmocka_unit_test_setup_teardown(test_names_of_processes_and_runtimes, start, end),
+        cmocka_unit_test_setup_teardown(test_a_runtime_that_is_kept, start, end),
         cmocka_unit_test_setup_teardown(test_file_that_cannot_be, start, end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
