@@ -132,6 +132,7 @@ static mu_status apply(mu_coordinator *c)
     return status;
 }
 
+// The end of the coordinator ends it too: a server that does not answer would hold that up.
 static void apply_in_context(mu_coordinator *c, mu_error_value *error)
 {
     mu_context context = {0};
@@ -139,6 +140,8 @@ static void apply_in_context(mu_coordinator *c, mu_error_value *error)
         mu__error_move(error);
         return;
     }
+    if (context.cancellation == NULL)
+        context.cancellation = mu__closures_ending(c->queue);
     apply(c);
     mu__context_leave(&context, NULL, error);
 }

@@ -1,6 +1,7 @@
 // Watches the calls that run: see watch.h.
 #include "coordinator/coordinator.h"
 
+enum { LEFT_TEXT = MU_CALL_NAME + 100 };
 enum { TIMES_USUAL = 10 };         // a call that takes so many times the usual time makes its worker slow,
 static const double LEAST_S = 1;   // but not before it has taken so many seconds
 
@@ -61,30 +62,43 @@ static void look_at_all(mu_coordinator *c, double limit)
     c->watch.last_done_ns = now;
 }
 
+// A worker's thread that has not ended, and what it does: its call, or, where it runs none, what comes after one.
+static bool is_left(const mu_dispatcher *d, char *text, size_t size)
+{
+    if (!d->begun || d->ended)
+        return false;
+    if (d->begun_ns > 0)
+        snprintf(text, size, "its call of '%s', begun %.1f s ago, was cancelled and still runs", d->called,
+                 mu__watch_call_age(d));
+    else
+        snprintf(text, size, "it runs no call, but still applies a step, or waits for a server");
+    return true;
+}
+
 // A coordinator ends with its threads, which may run functions of the program. Which call holds that up is said once in
 // each heartbeat.
 static void look_at_end(mu_coordinator *c)
 {
+    char text[LEFT_TEXT];
     const int64_t now = mu__now_ns();
     c->watch.stopped_ns = c->watch.stopped_ns > 0 ? c->watch.stopped_ns : now;
     if ((double)(now - c->watch.stopped_ns) / 1e9 < mu__setting_real(MU_SETTING_HEARTBEAT))
         return;
     for (int i = 0; i < c->n_workers; i++)
-        if (c->workers[i].begun_ns > 0)
-            mu__log(MU_LOG_WARNING, "the end of the coordinator waits for worker %d: its call of '%s', begun %.1f s "
-                    "ago, was cancelled and still runs; see what in its function does not end", i,
-                    c->workers[i].called, mu__watch_call_age(&c->workers[i]));
+        if (is_left(&c->workers[i], text, sizeof text))
+            mu__log(MU_LOG_WARNING, "the end of the coordinator waits for worker %d: %s%s", i, text,
+                    c->workers[i].begun_ns > 0 ? "; see what in its function does not end" : "");
     c->watch.stopped_ns = now;
 }
 
 void mu__watch_name_left(mu_coordinator *c)
 {
+    char text[LEFT_TEXT];
     for (int i = 0; i < c->n_workers; i++)
-        if (c->workers[i].begun && !c->workers[i].ended)
-            mu__log(MU_LOG_ERROR, "the coordinator has ended without worker %d: its call of '%s', begun %.1f s ago, "
-                    "was cancelled and still runs after %g s (MUSTER_TIMEOUT). What the library keeps for it stays in "
-                    "memory; keep what its function uses, or let it end", i, c->workers[i].called,
-                    mu__watch_call_age(&c->workers[i]), mu__setting_real(MU_SETTING_TIMEOUT));
+        if (is_left(&c->workers[i], text, sizeof text))
+            mu__log(MU_LOG_ERROR, "the coordinator has ended without worker %d: %s after %g s (MUSTER_TIMEOUT). What "
+                    "the library keeps for it stays in memory; keep what its function uses, or let it end", i, text,
+                    mu__setting_real(MU_SETTING_TIMEOUT));
 }
 
 static void watch(void *arg)

@@ -5,6 +5,7 @@
 #include "servers_test.h"
 
 #include "../../two_optimizers.h"
+#include "../caught_output.h"
 
 // ---- What is refused ----------------------------------------------------------------------------
 
@@ -150,11 +151,16 @@ static void test_synchronized_statistics_are_refused(void **state)
 
 // ---- All or nothing -----------------------------------------------------------------------------
 
-static atomic_bool fails_in_trace, fails_in_run;
+static atomic_bool fails_in_trace, fails_in_run, holds_in_run, held_in_run;
 
 static mu_status rate_kernel(const mu_array *in, const mu_array *out, void *arg)
 {
+    enum { MOST_HELD = 3000 };
     (void)in, (void)arg;
+    for (int i = 0; holds_in_run && i < MOST_HELD && !mu_cancellation_is_cancelled(mu__context()->cancellation); i++) {
+        held_in_run = true;
+        usleep(1000);
+    }
     if (fails_in_run)
         return mu_fail(MU_UNAVAILABLE, "the rate is away");
     *(double *)out[0].data = 1;
@@ -290,6 +296,35 @@ static void test_half_a_step_ends_with_the_coordinator(void **state)
     mu_release(result);
 }
 
+static void name_left(void *c) { mu__watch_name_left(c); }
+
+// A step is applied while the coordinator ends: it is cancelled, and until it has ended it is not taken for a call.
+static void test_the_end_cancels_the_step_that_is_applied(void **state)
+{
+    (void)state;
+    static char log[1 << 14];
+    mu_pool *pool = mu_pool_open();
+    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
+                                                         .in_process = true);
+    two_optimizers p = two_optimizers_new(strategy, rate);
+    mu_coordinator *c = mu_coordinator_new(strategy);
+    mu_function *function = mu_function_new(step_of_two, &p);
+    holds_in_run = true;
+    for (int i = 0; i < CALLS_OF_TWO; i++)
+        assert_non_null(mu_schedule(c, function, mu_list(mu_constant(MU_F64, i + 1), MU_END)));
+    while (!held_in_run)
+        usleep(1000);
+    catch_stderr(name_left, c, log, sizeof log);
+    if (!strstr(log, "without worker 0: it runs no call, but still applies a step") || strstr(log, "begun"))
+        fail_msg("the log: %s", log);
+    const int64_t begin = mu__now_ns();
+    mu_pool_close(pool);
+    const double seconds = (double)(mu__now_ns() - begin) / 1e9;
+    holds_in_run = false;
+    if (seconds > 2)
+        fail_msg("the end took %g s", seconds);
+}
+
 static mu_status assign_given(job *j, mu_tensor *x) { return mu_variable_assign(j->mean, x); }
 
 // Whichever allocation of the trace fails, the next one leaves values that a step applies.
@@ -423,6 +458,7 @@ int main(void)
                                        cmocka_unit_test(test_a_step_that_fails_in_the_middle_leaves_doubt),
                                        cmocka_unit_test(test_a_value_that_cannot_be_made_drops_no_call),
                                        cmocka_unit_test(test_half_a_step_ends_with_the_coordinator),
+                                       cmocka_unit_test(test_the_end_cancels_the_step_that_is_applied),
                                        cmocka_unit_test(test_whichever_allocation_fails),
                                        cmocka_unit_test(test_sites_come_and_go_on_several_threads),
                                        cmocka_unit_test(test_the_bar_says_what_workers_do)};
