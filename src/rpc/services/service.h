@@ -122,8 +122,8 @@ typedef struct mu_remote_call {
     mu_value *arguments;
     double seconds; // that it may take; 0: the client's usual time
     const mu_wire_need *need; // as of mu__client_call_since
-    // If the thread is cancelled, the call has ended at the server too when mu__remote_calls returns, and changes
-    // nothing afterwards. `leaves` ends that wait (mu__result_settle).
+    // If mu__remote_calls fails, as it does if the thread is cancelled, the call has ended at the server too when it
+    // returns, and changes nothing afterwards. `leaves` ends that wait (mu__result_settle).
     bool settles;
     mu_cancellation *leaves;
     mu_value *value;

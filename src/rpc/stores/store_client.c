@@ -379,6 +379,8 @@ static void take_result(mu_store_request *request, int64_t now)
     else
         take_failure(request, &error, now);
     mu_pool_close(pool);
+    if (error.code == MU_CANCELLED) // it may run at its server still (settle_all)
+        return;
     mu_release(request->result);
     request->result = NULL;
 }
@@ -495,7 +497,7 @@ static void name_subject(const mu_remote_subject *subject)
     mu__error_begin(0, text);
 }
 
-// A call that was cancelled may run at its server still.
+// A call that was cancelled may run at its server still, and so may the others when one has failed.
 static void settle_all(int n, const mu_remote_call *calls, const waiting_call *waiting)
 {
     for (int i = 0; i < n; i++) {
@@ -516,7 +518,7 @@ mu_status mu__remote_calls(const char *method, int n, mu_remote_call *calls)
         status = begin_call(method, &calls[at = i], &waiting[i]);
     if (status == MU_OK)
         status = end_calls(n, calls, waiting, &at);
-    if (status == MU_CANCELLED && mu_cancellation_is_cancelled(mu__context()->cancellation))
+    if (status != MU_OK && waiting != NULL)
         settle_all(n, calls, waiting);
     if (status != MU_OK && n > 0)
         name_subject(&calls[at].subject);

@@ -1,6 +1,9 @@
-// Variables on a server: made, read, changed by many at the same time, looked up, deleted; hostile graphs.
+// Variables on a server: made, read, changed by many at the same time, looked up, deleted; hostile graphs; calls that
+// are waited for although they fail.
+#include "base/system.h"
 #include "rpc/rpc.h"
 #include "rpc/services/service.h"
+#include "rpc/stores/store.h"
 
 #include "graph/graph.h"
 #include "ops/nn/nn.h"
@@ -256,6 +259,88 @@ static void test_what_is_released_is_told_until_it_is_heard(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Calls that are settled ---------------------------------------------------------------------
+
+static atomic_int n_slow, n_slow_ended;
+
+// Goes on for a while although it is cancelled, as an update that has begun does.
+static mu_value *be_slow(mu_value *arguments, void *arg)
+{
+    enum { MOST_WAIT = 5000 };
+    (void)arguments, (void)arg;
+    n_slow++;
+    for (int i = 0; i < MOST_WAIT && !mu_cancellation_is_cancelled(mu__context()->cancellation); i++)
+        mu__sleep_ns(1000000);
+    mu__sleep_ns(100000000);
+    n_slow_ended++;
+    return NULL;
+}
+
+static mu_value *fail_or_be_slow(mu_value *arguments, void *arg)
+{
+    if (mu_scalar(arguments) != 0)
+        return be_slow(arguments, arg);
+    while (n_slow == 0)
+        mu__sleep_ns(1000000);
+    mu__error(MU_INVALID_ARGUMENT, "not this one");
+    return NULL;
+}
+
+static mu_rpc_server *start_slow(void)
+{
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    const mu_rpc_server_register_args methods[] = {{.name = "muster.store.call", .fn = be_slow},
+                                                   {.name = "muster.apply", .fn = fail_or_be_slow}};
+    for (size_t i = 0; i < MU_COUNT(methods); i++)
+        assert_int_equal(mu__server_add(server, &methods[i]), MU_OK);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    n_slow = n_slow_ended = 0;
+    return server;
+}
+
+static void *cancel_slow(void *arg)
+{
+    while (n_slow == 0)
+        mu__sleep_ns(1000000);
+    mu_cancellation_cancel(arg);
+    return NULL;
+}
+
+// A request to a store is cancelled while its primary changes something: it is waited for until that has ended.
+static void test_a_cancelled_request_is_settled(void **state)
+{
+    pthread_t thread;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(start_slow()));
+    mu_store_client *stores = mu__store_client_new(1, &client);
+    mu_cancellation *cancellation = mu_cancellation_new();
+    mu_remote_call call = {.client = client, .seconds = 20, .settles = true};
+    assert_int_equal(pthread_create(&thread, NULL, cancel_slow, cancellation), 0);
+    mu_cancellation_use(cancellation);
+    assert_int_equal(mu__remote_calls("muster.apply", 1, &call), MU_CANCELLED);
+    mu_cancellation_use(NULL);
+    assert_int_equal(n_slow_ended, 1);
+    expect_error(MU_CANCELLED, "was cancelled");
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    mu_release(stores);
+    mu_pool_close(pool);
+}
+
+// One of two calls fails: the other one is cancelled, and waited for.
+static void test_calls_beside_one_that_fails_are_settled(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(start_slow()));
+    mu_remote_call calls[2] = {{.client = client, .settles = true, .arguments = number(0)},
+                               {.client = client, .settles = true, .arguments = number(1)}};
+    assert_int_equal(mu__remote_calls("muster.apply", 2, calls), MU_INVALID_ARGUMENT);
+    assert_int_equal(n_slow_ended, 1);
+    expect_error(MU_INVALID_ARGUMENT, "not this one");
+    mu_pool_close(pool);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -265,6 +350,8 @@ int main(void)
         cmocka_unit_test(test_every_addition_counts),
         cmocka_unit_test(test_hostile_graphs),
         cmocka_unit_test(test_what_is_released_is_told_until_it_is_heard),
+        cmocka_unit_test(test_a_cancelled_request_is_settled),
+        cmocka_unit_test(test_calls_beside_one_that_fails_are_settled),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
