@@ -4,6 +4,7 @@
 // large tensor begin at a multiple of 64 bytes, so that the receiver can use them in place. A first pass counts the
 // bytes, a second writes them. What is read is untrusted.
 #include "rpc/channel.h"
+#include "rpc/services/service.h"
 
 enum { NOTHING, TENSOR, LIST, MAP, SLICES };
 enum { ALIGNMENT = 64, LARGE = 4096, BORROWED = 1 << 15, MOST_NESTED = 64, MOST_KEY = 1000, MOST_ITEMS = 1 << 20 };
@@ -226,7 +227,8 @@ mu_message *mu__message_filled(const mu_spec *spec, mu_message_fill *fill, void 
         return fill_small(spec, fill, arg);
     put_spec(&w, spec);
     const size_t bytes = w.n + mu__spec_bytes(spec);
-    mu_message *message = mu__call_reserve(bytes) == MU_OK ? mu__message_new(bytes) : NULL;
+    const bool fits = mu__change_repeated() || mu__call_reserve(bytes) == MU_OK;
+    mu_message *message = fits ? mu__message_new(bytes) : NULL;
     if (message == NULL)
         return NULL;
     w = (writer){.message = message};

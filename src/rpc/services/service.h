@@ -67,6 +67,8 @@ mu_status mu__change_begin(void);
 // `seconds` since the request came (DEADLINE_EXCEEDED). Outside of stores (mu__change_in_store) it does nothing.
 mu_status mu__change_begin_when(const char *name, double seconds, bool (*ready)(void *arg), void *arg);
 bool mu__change_in_store(void);
+// mu__change_repeated returns whether a copy repeats its primary's request: its answer is for nobody who waits.
+bool mu__change_repeated(void);
 // mu__change_concerns says that the change may be what requests wait for under this name: they are run again after it.
 void mu__change_concerns(const char *name);
 // mu__change_torn marks a failed change as partly applied: the copy cannot repeat that and is sent everything again.

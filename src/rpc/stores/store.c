@@ -349,6 +349,8 @@ mu_status mu__change_begin_when(const char *name, double seconds, bool (*ready)(
 
 bool mu__change_in_store(void) { return running != NULL; }
 
+bool mu__change_repeated(void) { return running != NULL && running->repeated; }
+
 void mu__change_concerns(const char *name)
 {
     const uint64_t hash = mu__blocked_hash(name);

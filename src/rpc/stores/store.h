@@ -264,6 +264,7 @@ typedef struct mu_change {
     mu_store *store;
     int64_t ask[MU_N_ASK];
     bool begun, seen; // seen: it was done before
+    bool repeated;    // its primary has done it, and this process has the copy
     bool torn;        // it failed, and has changed something
     uint64_t concerns; // hash of the name of what others may wait for; 0: nothing; or MU_CONCERNS_ALL
     bool waits;       // it failed because others' changes must come first

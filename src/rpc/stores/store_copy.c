@@ -322,7 +322,7 @@ static mu_status repeat(mu_store *store, mu_value *record)
     mu_value *arguments = NULL, *answer = NULL;
     MU_TRY(read_record(store, record, head, &arguments));
     MU_TRY(mu__value_text(mu_value_at(record, 1), "a record's method", &method));
-    mu_change change = {.store = store, .begun = true, .sequence = head[MU_RECORD_SEQUENCE]};
+    mu_change change = {.store = store, .begun = true, .repeated = true, .sequence = head[MU_RECORD_SEQUENCE]};
     mu_error_value ignored = {.code = MU_OK};
     if (*method != '\0') {
         note_oldest(store, head);

@@ -543,6 +543,28 @@ static void test_a_request_that_failed_halfway_comes_again(void **state)
     mu_pool_close(pool);
 }
 
+static mu_value *repeat_look_up(mu_value *arguments, void *arg)
+{
+    mu_change change = {.store = arg, .begun = true, .repeated = mu_scalar(arguments) != 0};
+    return mu__store_run(&change, "muster.table.lookup", look_up(0, 2000)) != NULL ? number(1) : NULL;
+}
+
+// A copy repeats a look-up whose answer is larger than all messages of its server may be: nobody gets that answer.
+static void test_what_a_copy_repeats_needs_no_room_for_an_answer(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_store *store = make_store(SIZE_MAX);
+    create_table(store);
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0", .max_bytes = 200000);
+    mu_rpc_server_register(server, "repeat", .fn = repeat_look_up, .arg = store);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    expect_result(mu_rpc_call(client, "repeat", number(0)), MU_RESOURCE_EXHAUSTED, "does not fit");
+    expect_result(mu_rpc_call(client, "repeat", number(1)), MU_OK, "");
+    mu_pool_close(pool);
+}
+
 // Without memory for a cut, the snapshot lacks it; the update before which it was to be made goes on.
 static void test_a_cut_without_memory(void **state)
 {
@@ -688,6 +710,7 @@ int main(void)
         cmocka_unit_test(test_whichever_allocation_fails),
         cmocka_unit_test(test_whichever_allocation_of_a_look_up_fails),
         cmocka_unit_test(test_a_request_that_failed_halfway_comes_again),
+        cmocka_unit_test(test_what_a_copy_repeats_needs_no_room_for_an_answer),
         cmocka_unit_test(test_a_cut_without_memory),
         cmocka_unit_test(test_a_row_for_a_store_that_was_dropped),
         cmocka_unit_test(test_a_store_is_dropped_during_its_cut),
