@@ -233,12 +233,16 @@ static void tell_cancelled(mu_rpc_result *result)
 {
     uint8_t number[8];
     mu_error_value ignored;
-    result->told = true;
     mu__put_number(number, result->id, 8);
-    if (mu__session_request(&result->owner->member.session, &(mu_request_options){.method = "rpc.cancel",
-                            .data = number, .bytes = sizeof number, .seconds = result->owner->node.heartbeat_seconds,
-                            .replied = cancel_replied}) != MU_OK)
-        mu__error_move(&ignored); // the server cancels it at its deadline
+    result->told = mu__session_request(&result->owner->member.session,
+                                       &(mu_request_options){.method = "rpc.cancel", .data = number,
+                                                             .bytes = sizeof number,
+                                                             .seconds = result->owner->node.heartbeat_seconds,
+                                                             .replied = cancel_replied}) == MU_OK;
+    if (result->told)
+        return;
+    mu__error_move(&ignored); // the next step tries again
+    atomic_store(&result->owner->cancels, true);
 }
 
 static void end_late(mu_rpc_result *result)

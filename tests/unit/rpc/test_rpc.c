@@ -188,6 +188,31 @@ static void test_cancelling(void **state)
     mu_pool_close(pool);
 }
 
+// There is no memory for the message that a call is cancelled, before which the list of requests must grow: it is sent
+// later.
+static void test_cancelling_without_memory(void **state)
+{
+    enum { FULL = 8 };
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const ends e = connect_ends(&(mu_rpc_server_args){.max_threads = 2 * FULL});
+    const int running = atomic_load(&n_running), stopped = atomic_load(&n_stopped);
+    mu_rpc_result *results[FULL];
+    for (int i = 0; i < FULL; i++)
+        results[i] = mu_rpc_call(e.client, "wait");
+    await(&n_running, running + FULL);
+    mu__alloc_fail_at(1);
+    assert_int_equal(mu_rpc_result_cancel(results[0]), MU_OK);
+    usleep(100000);
+    assert_true(mu__alloc_fail_at(0) > 0);
+    expect_result(mu_rpc_call(e.client, "echo", number(1)), MU_OK, ""); // the client's thread takes another step
+    await(&n_stopped, stopped + 1);
+    for (int i = 1; i < FULL; i++)
+        assert_int_equal(mu_rpc_result_cancel(results[i]), MU_OK);
+    await(&n_stopped, stopped + FULL);
+    mu_pool_close(pool);
+}
+
 static void test_a_client_that_leaves_cancels_its_calls(void **state)
 {
     (void)state;
@@ -407,6 +432,7 @@ int main(void)
         cmocka_unit_test(test_large_values_pass_beside_small_ones),
         cmocka_unit_test(test_a_deadline_ends_the_call_on_both_sides),
         cmocka_unit_test(test_cancelling),
+        cmocka_unit_test(test_cancelling_without_memory),
         cmocka_unit_test(test_a_client_that_leaves_cancels_its_calls),
         cmocka_unit_test(test_a_server_that_stops_ends_its_calls),
         cmocka_unit_test(test_calls_on_a_given_thread),
