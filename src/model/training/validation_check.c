@@ -1,7 +1,7 @@
 // Whether a model takes its validation data, which fit finds out before the first epoch.
 //
-// Where their elements are not known to be like those of training, which the first step checks, the model and its
-// losses are traced once for them.
+// Where their elements are known to differ from those of training, which the first step checks, the model and its
+// losses are traced once for them. Nothing is read: a generator would not give the element again.
 #include "model/models/host_part.h"
 #include "model/models/model.h"
 #include "model/training/pass.h"
@@ -53,25 +53,50 @@ static mu_status trace(mu_model *model, const mu_value *element, int64_t rows)
     return status;
 }
 
-// The first element of data of which nothing else tells what they have. NULL: there is none, or an error.
-static mu_value *first_element(mu_dataset *data)
+// The number of rows that all tensors have in training's trace, MU_UNKNOWN where nothing tells it. 0: they differ, so
+// a first axis need not be the batch.
+static int64_t rows_of(const mu_value *element, int64_t batch_size)
 {
-    mu_iterator *iterator = mu__dataset_iterate(data);
-    mu_value *element = iterator ? mu_retain(mu_next(iterator)) : NULL;
-    mu_release(iterator);
-    return mu__give(element);
+    mu_object *leaves[2 * MU_MAX_MODEL_INPUTS];
+    const int n = MU_MIN(mu__value_flatten(element, leaves, (int)MU_COUNT(leaves)), (int)MU_COUNT(leaves));
+    int64_t rows = 0;
+    for (int i = 0; i < n; i++) {
+        const mu_shape *shape = &((const mu_tensor *)leaves[i])->shape;
+        int64_t first = shape->rank > 0 ? shape->dims[0] : 0;
+        if (first == MU_UNKNOWN && batch_size > 0)
+            first = batch_size;
+        if (first == 0 || (i > 0 && first != rows))
+            return 0;
+        rows = first;
+    }
+    return rows;
+}
+
+// Whether a trace with so many rows, training's, sees what a step would: no axis is unknown but the first one of all
+// tensors.
+static bool is_known(const mu_value *element, int64_t rows)
+{
+    mu_object *leaves[2 * MU_MAX_MODEL_INPUTS];
+    const int n = mu__value_flatten(element, leaves, (int)MU_COUNT(leaves));
+    int unknown = 0;
+    bool known = n <= (int)MU_COUNT(leaves);
+    for (int i = 0; known && i < n; i++) {
+        const mu_shape *shape = &((const mu_tensor *)leaves[i])->shape;
+        unknown += shape->rank > 0 && shape->dims[0] == MU_UNKNOWN;
+        for (int k = 1; known && k < shape->rank; k++)
+            known = shape->dims[k] != MU_UNKNOWN;
+    }
+    return known && (unknown == 0 || (unknown == n && rows != 0));
 }
 
 // Whether a trace tells what a step would: it does of training's elements. A model without weights gets them, except
 // where several processes make them together: this one's data alone may be of another kind.
-static bool can_trace(mu_model *model, mu_dataset *training, const mu_value *element)
+static bool can_trace(mu_model *model, const mu_value *element, int64_t batch_size)
 {
     mu_error_value error;
-    if (!mu__layer_is_built(model) && (!element || model->strategy->n_workers > 1))
+    if (!mu__layer_is_built(model) && model->strategy->n_workers > 1)
         return false;
-    if (!element)
-        return true;
-    const bool traces = trace(model, element, mu__dataset_batch_size(training)) == MU_OK;
+    const bool traces = trace(model, element, batch_size) == MU_OK;
     mu__error_move(&error);
     return traces;
 }
@@ -79,11 +104,10 @@ static bool can_trace(mu_model *model, mu_dataset *training, const mu_value *ele
 static mu_status check(mu_model *model, mu_dataset *training, mu_dataset *validation)
 {
     mu_value *wanted = mu__give(mu__dataset_spec(training)), *seen = mu__give(mu__dataset_spec(validation));
-    if (mu__pending() || (wanted && seen && are_alike(wanted, seen)) || !can_trace(model, training, wanted))
+    if (mu__pending() || !wanted || !seen || are_alike(wanted, seen))
         return mu_error_code();
-    if (!seen)
-        seen = first_element(validation);
-    if (seen && trace(model, seen, mu__dataset_batch_size(validation)) != MU_OK)
+    const int64_t batch_size = mu__dataset_batch_size(training), rows = rows_of(wanted, batch_size);
+    if (is_known(seen, rows) && can_trace(model, wanted, batch_size) && trace(model, seen, rows) != MU_OK)
         mu__error_context("in the validation data (validation_data, validation_split), before the first epoch");
     return mu_error_code();
 }

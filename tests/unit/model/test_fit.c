@@ -186,6 +186,68 @@ static void validation_after_listed_epochs(void **state)
     expect_error(MU_INVALID_ARGUMENT, "validation_epochs has -2");
 }
 
+// ---- Validation data before the first epoch -----------------------------------------------------
+
+static mu_value *three_batches(void *count)
+{
+    const int n = (*(int *)count)++;
+    const uint64_t seed = (uint64_t)n + 1;
+    return n < 3 ? mu_list(numbers(2, (int64_t[]){4, 4}, seed), classes(4, 3, seed), MU_END) : NULL;
+}
+
+// A generator without .open would not give an element again that was only looked at.
+static void validation_data_keep_their_elements(void **state)
+{
+    (void)state;
+    int given = 0, again = 0;
+    mu_model *model = small_model(1, mu_dense(4));
+    mu_history *history = FIT(model, small_data(), .validation_data = mu_dataset_generator(three_batches, &given));
+    mu_dataset *whole = mu_dataset_generator(three_batches, &again);
+    mu_history *all = need(mu_evaluate(model, whole, .verbose = MU_VERBOSE_SILENT));
+    assert_number(mu_history_last(history, "val_loss"), mu_history_last(all, "loss"), 1e-14);
+}
+
+static mu_value *unchanged(mu_value *element, void *arg)
+{
+    (void)arg;
+    return element;
+}
+
+static mu_value *needs_replica(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer, (void)context, (void)arg;
+    mu_tensor *id = mu_replica_id();
+    return id ? mu_of(mu_add(mu_at(inputs, 0), mu_multiply(mu_cast(id, MU_F64), mu_constant(MU_F64, 0)))) : NULL;
+}
+
+// Such a layer cannot be traced outside of replicas, which says nothing about the data.
+static void untraceable_models_are_not_tried(void **state)
+{
+    (void)state;
+    mu_model *model = small_model(2, mu_layer_new("own", .call = needs_replica));
+    mu_dataset *behind = mu_dataset_map(small_data(), unchanged, NULL);
+    FIT(model, behind);
+    FIT(model, behind, .validation_data = rows_and_classes(8, 4, 3, 4));
+}
+
+static mu_dataset *words(bool padded)
+{
+    mu_value *rows = mu_list(mu_zeros(MU_I64, 2, (int64_t[]){8, 5}), classes(8, 3, 5), MU_END);
+    mu_dataset *data = mu_dataset_from_tensor_slices(rows);
+    if (!padded)
+        return mu_dataset_batch(data, 4);
+    return mu_dataset_map(mu_dataset_padded_batch(data, 4), .function = mu_function_new(unchanged, NULL));
+}
+
+// The steps of such data are known with the element alone, and Dense needs them.
+static void validation_data_of_unknown_axes_are_not_tried(void **state)
+{
+    (void)state;
+    mu_model *model = mu_sequential(mu_embedding(9, 2), mu_flatten(), mu_dense(3));
+    mu_compile(model, .optimizer = "sgd", .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+    FIT(model, words(false), .validation_data = words(true));
+}
+
 static void early_stopping_waits(void **state)
 {
     (void)state;
@@ -283,6 +345,9 @@ int main(void)
         MODEL_TEST(failing_callbacks_end_the_training),
         MODEL_TEST(steps_and_epochs_are_limited),
         MODEL_TEST(validation_after_listed_epochs),
+        MODEL_TEST(validation_data_keep_their_elements),
+        MODEL_TEST(untraceable_models_are_not_tried),
+        MODEL_TEST(validation_data_of_unknown_axes_are_not_tried),
         MODEL_TEST(early_stopping_waits),
         MODEL_TEST(seeds_fix_every_bit),
         MODEL_TEST(a_bad_batch_is_survived),
