@@ -313,8 +313,8 @@ typedef struct mu_mix_up_args {
 // each, and the labels in the same parts. It takes images, or a map with the keys "images" and "labels", and returns
 // the like; labels are a row of numbers for each image (mu_one_hot). Data sets apply it in a function of mu_dataset_map
 // behind mu_dataset_batch, which calls it with mu_call_values and .training = true. Zhang et al., "mixup: beyond
-// empirical risk minimization", 2018. Errors: INVALID_ARGUMENT for other keys, for labels that are classes, or if the
-// batch's size is not known.
+// empirical risk minimization", 2018. Errors: INVALID_ARGUMENT for other keys, for a list of images and labels, for
+// labels that are classes, or if the batch's size is not known.
 #define mu_mix_up(...) mu_mix_up_with(MU_ARGS(mu_mix_up_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_mix_up_with(const mu_mix_up_args *args);
 

@@ -15,7 +15,7 @@ typedef struct batch {
 
 static mu_status check_batch(const mu_layer *layer, const batch *b, bool mixes)
 {
-    char text[MU_SHAPE_TEXT];
+    char text[MU_SHAPE_TEXT], labels_text[MU_SHAPE_TEXT];
     if (!b->images)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given a map without 'images'; give it images alone, or a "
                          "map with the keys 'images' and 'labels'", mu_layer_name(layer));
@@ -27,15 +27,20 @@ static mu_status check_batch(const mu_layer *layer, const batch *b, bool mixes)
     const int64_t rows = b->images->shape.dims[0], labels = b->labels ? b->labels->shape.dims[0] : rows;
     if (!b->labels || (b->labels->shape.rank == 2 && (labels == rows || labels == MU_UNKNOWN || rows == MU_UNKNOWN)))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given labels of shape %s for %lld images; expected a row of "
-                     "numbers for each image, as mu_one_hot makes of classes", mu_layer_name(layer),
-                     mu__shape_text(&b->labels->shape, text), (long long)b->images->shape.dims[0]);
+    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given labels of shape %s for images of shape %s; expected a "
+                     "row of numbers for each image, as mu_one_hot makes of classes", mu_layer_name(layer),
+                     mu__shape_text(&b->labels->shape, labels_text), mu__shape_text(&b->images->shape, text));
 }
 
 // `mixes`: the call is in training.
 static mu_status find_batch(const mu_layer *layer, mu_value *inputs, bool mixes, batch *b)
 {
     *b = (batch){0};
+    const int n = mu__value_flatten(inputs, NULL, 0);
+    if (!mu__is_flat_map(inputs) && n != 1)
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given %d tensors in another form than it takes; give it "
+                         "images alone, or mu_map(\"images\", images, \"labels\", labels, MU_END)",
+                         mu_layer_name(layer), n);
     if (!mu__is_flat_map(inputs))
         b->images = mu_at(inputs, 0);
     for (int i = 0; mu__is_flat_map(inputs) && i < inputs->n; i++) {

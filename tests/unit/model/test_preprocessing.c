@@ -344,6 +344,10 @@ static void bad_batches_are_not_mixed(void **state)
     refuse_mix(mu_map("images", x, "labels", mu_zeros(MU_I64, 1, (int64_t[]){3}), MU_END), "as mu_one_hot makes");
     refuse_mix(mu_map("images", x, "boxes", x, MU_END), "the key 'boxes'; it takes 'images' and 'labels'");
     refuse_mix(mu_map("labels", x, MU_END), "a map without 'images'");
+    refuse_mix(mu_list(x, mu_eye(MU_F64, 3, 3), MU_END), "2 tensors in another form than it takes; give it");
+    refuse_mix(mu_map("images", mu_list(x, x, MU_END), MU_END), "or mu_map(\"images\", images, \"labels\", labels");
+    refuse_mix(mu_map("images", x, "labels", mu_zeros(MU_F64, 2, (int64_t[]){2, 3}), MU_END),
+               "labels of shape [2, 3] for images of shape [3, 2, 2, 1]");
     mu_tensor *in = mu_input({2, 2, 1});
     mu_model *model = mu_model_new(in, mu_call(mu_mix_up(), in));
     assert_near(doubles(mu_call(model, x)), doubles(x), 12, 0);
