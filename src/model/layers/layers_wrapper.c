@@ -262,4 +262,4 @@ static mu_value *spectral_call(mu_layer *layer, mu_value *inputs, const mu_call_
 
 MU_LAYER_CLASS(spectral_normalization, "spectral_normalization", "SpectralNormalization",
                mu_spectral_normalization_args, spectral_fields, spectral_complete, .asks_sublayer = true,
-               .make = spectral_make, .build = spectral_build, .call = spectral_call)
+               .takes_several = true, .make = spectral_make, .build = spectral_build, .call = spectral_call)

@@ -4,6 +4,7 @@
 #include "model_test.h"
 
 #include <muster/preprocessing.h>
+#include <muster/recurrent.h>
 
 // ---- Gradients ----------------------------------------------------------------------------------
 
@@ -357,6 +358,9 @@ static void kernel_has_spectral_norm_one(void **state)
     assert_near(doubles(mu_call(empty, x, .training = true)), (const double[6]){0}, 6, 0);
     assert_null(mu_call(mu_spectral_normalization(mu_flatten()), x));
     expect_error(MU_INVALID_ARGUMENT, "has neither a kernel nor embeddings");
+    mu_layer *cell = mu_spectral_normalization(mu_simple_rnn_cell(3));
+    mu_value *inputs = mu_list(x, numbers(2, (int64_t[]){2, 3}, 2), MU_END);
+    assert_non_null(mu_call_values(cell, .inputs = inputs, .training = true));
 }
 
 // Sizes that are known only when the model runs.
