@@ -497,13 +497,16 @@ static void name_subject(const mu_remote_subject *subject)
     mu__error_begin(0, text);
 }
 
-// A call that was cancelled may run at its server still, and so may the others when one has failed.
+// A call that was cancelled may run at its server still. When one has failed the others do what they were asked, which
+// is waited for.
 static void settle_all(int n, const mu_remote_call *calls, const waiting_call *waiting)
 {
     for (int i = 0; i < n; i++) {
         mu_rpc_result *result = waiting[i].request != NULL ? waiting[i].request->result : waiting[i].result;
-        if (calls[i].settles && result != NULL)
-            mu__result_settle(result, calls[i].leaves);
+        if (!calls[i].settles || result == NULL)
+            continue;
+        (void)mu_rpc_result_is_ok(result);
+        mu__result_settle(result, calls[i].leaves);
     }
 }
 
