@@ -111,17 +111,16 @@ static void wake(void *arg)
     pthread_mutex_unlock(&result->lock);
 }
 
-// Waits for the end; a signal or the thread's cancellation cancels the call. The client's thread ends the call at its
-// deadline, so this wait has none.
-static void wait_for_end(mu_rpc_result *result)
+// Waits until `happened`, which the result's lock protects, or the cancellation. Returns whether a signal ended the
+// wait. The client's thread ends the call at its deadline, so there is none here.
+static bool wait_until(mu_rpc_result *result, const bool *happened, mu_cancellation *cancellation)
 {
-    mu_cancellation *cancellation = mu__context()->cancellation;
     mu_cancel_hook hook = {.wake = wake, .arg = result};
     mu_error_value before, stopped = {.code = MU_OK};
     mu__cancel_hook_add(cancellation, &hook);
     mu__error_move(&before);
     pthread_mutex_lock(&result->lock);
-    while (!result->done && stopped.code == MU_OK && !mu_cancellation_is_cancelled(cancellation)) {
+    while (!*happened && stopped.code == MU_OK && !mu_cancellation_is_cancelled(cancellation)) {
         mu__condition_wait(&result->changed, &result->lock, MU_FOREVER);
         if (mu__check_stop() != MU_OK)
             mu__error_move(&stopped);
@@ -129,8 +128,16 @@ static void wait_for_end(mu_rpc_result *result)
     pthread_mutex_unlock(&result->lock);
     mu__cancel_hook_remove(cancellation, &hook);
     mu__error_raise(&before);
-    if (stopped.code != MU_OK || mu_cancellation_is_cancelled(cancellation))
-        end_cancelled(result, stopped.code != MU_OK ? " by a signal" : ", as was the thread that waits for it");
+    return stopped.code != MU_OK;
+}
+
+// Waits for the end; a signal or the thread's cancellation cancels the call.
+static void wait_for_end(mu_rpc_result *result)
+{
+    mu_cancellation *cancellation = mu__context()->cancellation;
+    const bool stopped = wait_until(result, &result->done, cancellation);
+    if (stopped || mu_cancellation_is_cancelled(cancellation))
+        end_cancelled(result, stopped ? " by a signal" : ", as was the thread that waits for it");
 }
 
 void mu__result_gone(mu_rpc_result *result)
@@ -143,20 +150,8 @@ void mu__result_gone(mu_rpc_result *result)
 
 void mu__result_settle(mu_rpc_result *result, mu_cancellation *leaves)
 {
-    mu_cancel_hook hook = {.wake = wake, .arg = result};
-    mu_error_value before, stopped = {.code = MU_OK};
-    mu__error_move(&before);
     end_cancelled(result, "");
-    mu__cancel_hook_add(leaves, &hook);
-    pthread_mutex_lock(&result->lock);
-    while (!result->gone && stopped.code == MU_OK && !mu_cancellation_is_cancelled(leaves)) {
-        mu__condition_wait(&result->changed, &result->lock, MU_FOREVER);
-        if (mu__check_stop() != MU_OK)
-            mu__error_move(&stopped);
-    }
-    pthread_mutex_unlock(&result->lock);
-    mu__cancel_hook_remove(leaves, &hook);
-    mu__error_raise(&before);
+    (void)wait_until(result, &result->gone, leaves);
 }
 
 bool mu_rpc_result_is_done(mu_rpc_result *result)
