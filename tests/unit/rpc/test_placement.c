@@ -247,10 +247,14 @@ static cluster place_cluster(int replicas, double heartbeat, double snapshot_sec
     return place_servers(SERVERS, replicas, heartbeat, snapshot_seconds);
 }
 
+// A call that the placement no longer waits for may still run on a server and read the stores: it ends before the pool
+// frees them.
 static void end_cluster(cluster c)
 {
     ahead_ns = 0;
     mu_release(c.placement);
+    for (int i = 0; i < c.n; i++)
+        mu_rpc_server_stop(c.servers[i]);
 }
 
 // With a snapshot that is written.
