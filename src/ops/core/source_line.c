@@ -101,3 +101,25 @@ void mu_line_leave(void)
     else
         leave_slowly();
 }
+
+// The line of a call that is no part of the stack: an error that was recorded before it is not its own.
+static void name_line(bool was_pending, const char *file, int line)
+{
+    if (!was_pending)
+        mu__error_add_site((mu_site){.file = file, .line = line});
+}
+
+mu_pool *mu_line_pool_open(const char *file, int line)
+{
+    const bool was_pending = mu__pending();
+    mu_pool *pool = mu_pool_open();
+    name_line(was_pending, file, line);
+    return pool;
+}
+
+void mu_line_pool_close(mu_pool *pool, const char *file, int line)
+{
+    const bool was_pending = mu__pending();
+    mu_pool_close(pool);
+    name_line(was_pending, file, line);
+}

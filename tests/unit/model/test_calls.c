@@ -46,6 +46,25 @@ static void constructors_name_their_line(void **state)
     assert_named("mu_tensor_print");
 }
 
+static void pools_name_their_line(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_pool_close(pool);
+    HERE; mu_pool_close(pool);
+    assert_named("mu_pool_close");
+    mu__alloc_fail_at(1);
+    HERE; pool = mu_pool_open();
+    mu__alloc_fail_at(0);
+    assert_null(pool);
+    assert_named("memory");
+    mu_fail(MU_ABORTED, "of an earlier call");
+    pool = mu_pool_open();
+    mu_pool_close(pool);
+    wanted_line = __LINE__ - 3;
+    assert_named("of an earlier call");  // and not that of a pool
+}
+
 static void fit_names_its_line(void **state)
 {
     (void)state;
@@ -158,6 +177,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(constructors_name_their_line),
+        MODEL_TEST(pools_name_their_line),
         MODEL_TEST(fit_names_its_line),
         MODEL_TEST(skipped_calls_are_reported_once),
         MODEL_TEST(errors_that_are_read_are_not_reported),
