@@ -19,7 +19,7 @@ typedef enum mu_defect {
     MU_DEFECT_COPY_REPEATS,          // a copy takes a message that it has taken
     MU_DEFECT_RESET,                 // a copy takes a connection that the network resets for its primary's end
     MU_DEFECT_COPYS_WORD,            // the copy's word is enough, although the coordinator may go back to a snapshot
-    MU_DEFECT_UNTOLD_CUT,            // calls of the coordinator do not carry the cuts that it knows
+    MU_DEFECT_UNSENT_CUT,            // calls of the coordinator do not carry the cuts that it knows
     MU_DEFECT_ENDED_LINK,            // the copy's word holds although the connection to it has ended
     MU_DEFECT_SEEN_LEFT_OUT,         // a new copy is not told which requests were applied before it was made
     MU_DEFECT_TAKE_NOT_COPIED,       // the copy does not hear of a take that had to wait

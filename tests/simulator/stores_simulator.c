@@ -726,7 +726,7 @@ static bool plant(const char *name)
 #ifdef MU_PLANT_DEFECTS
     static const char *const names[] = {"none",    "early", "twice", "stale", "snapshot", "life",   "cut",
                                                     "forgets", "part",  "again", "lease", "question", "repeats",
-                                                    "reset",   "word",  "untold", "link", "seen", "take"};
+                                                    "reset",   "word",  "unsent", "link", "seen", "take"};
     for (int i = 0; name != NULL && i < (int)MU_COUNT(names); i++)
         if (strcmp(names[i], name) == 0) {
             mu__planted = (mu_defect)i;
@@ -741,7 +741,7 @@ int main(int argc, char **argv)
     static const simulation stores = {.name = "stores_simulator",
                                       .options = " [--defect early | twice | stale | snapshot | life | cut | "
                                                  "forgets | part | again | lease | question | repeats | reset | word | "
-                                                 "untold | link | seen | take]",
+                                                 "unsent | link | seen | take]",
                                       .twice_every = TWICE_EVERY,
                                       .play = run_seed,
                                       .about = about};

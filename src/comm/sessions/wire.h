@@ -14,7 +14,7 @@ enum {
     MU_WIRE_PARTS = 5,
     MU_WIRE_INPUTS = 6,
     MU_WIRE_BEARERS = 7,
-    MU_WIRE_AHEAD = 8
+    MU_WIRE_STAGED = 8
 };
 
 // Something that a call needs and that came with a version. An older end refuses such calls under names that say

@@ -34,12 +34,12 @@ typedef struct store_view {
     int primary, copy;
     uint64_t primary_process, copy_process;
     bool complete, lost;       // lost: nobody has it
-    bool promoting;            // the copy was told to take over; it refuses its primary from then on
+    bool promoting;            // the copy was ordered to take over; it refuses its primary from then on
     bool stuck;                // the primary does not reach its copy
     int slow;                  // the last server that was there and never had everything as its copy; NOBODY: none
     int64_t slow_ns;           // since when that is known
     int64_t copy_pause_ns;     // before the next copy is begun
-    bool goes_back;            // to the snapshot, because others have been told to
+    bool goes_back;            // to the snapshot, because others have been ordered to
     mu_order order;            // on its way, if there is a result
     int ordered;               // server to which it went
     uint64_t ordered_process;
@@ -360,7 +360,7 @@ static void take_order(mu_placement *p, int number)
                 error.message);
         store->copy = NOBODY;
     } else if (store->order == MU_ORDER_CONTINUE && error.code == MU_FAILED_PRECONDITION) {
-        store->primary_process = 0; // it has stepped down, as muster.store.state told it
+        store->primary_process = 0; // it has stepped down, as it learned by muster.store.state
     } else if (store->order == MU_ORDER_CONTINUE && is_there(p, store->primary, store->primary_process)) {
         if (store->copy != NOBODY && !unheard)
             note_no_copy(p, number, &error);
@@ -420,7 +420,7 @@ static int next_server(const mu_placement *p, int number)
 }
 
 // A server that is there tells clients that nobody has the store; another one, if that is lost too.
-static void tell_lost(mu_placement *p, int number, int64_t now)
+static void report_lost(mu_placement *p, int number, int64_t now)
 {
     store_view *store = &p->stores[number];
     const int server = next_server(p, number);
@@ -447,7 +447,7 @@ static void replace_primary(mu_placement *p, int number, int64_t now)
     else if (needs_snapshot(p, number, now))
         p->restoring = true; // all stores go back to one cut
     else if (nobody_has(p, number, now))
-        tell_lost(p, number, now);
+        report_lost(p, number, now);
 }
 
 // The server for the next copy: the one after the slow one, or, while that is waited for, a process that has come since
@@ -536,7 +536,7 @@ static void begin_cut(mu_placement *p)
 {
     p->cutting = true;
     p->cut = p->known_cut = ++p->epoch; // so that it is higher than any of a coordinator before this one
-    if (p->client != NULL && !MU_PLANTED(MU_DEFECT_UNTOLD_CUT))
+    if (p->client != NULL && !MU_PLANTED(MU_DEFECT_UNSENT_CUT))
         mu__store_client_hear(p->client, p->cut);
     for (int i = 0; i < p->n; i++) {
         store_view *store = &p->stores[i];
@@ -584,7 +584,7 @@ static void follow_cut(mu_placement *p)
 }
 
 // A primary that has not followed the last order about its store does not have the epoch of that order, and would
-// refuse a cut: its copy may be told to take over again and again, or the order to continue did not reach it.
+// refuse a cut: its copy may be ordered to take over again and again, or the order to continue did not reach it.
 static bool all_led(const mu_placement *p)
 {
     for (int i = 0; i < p->n; i++) {
@@ -608,7 +608,7 @@ static int64_t make_snapshots(mu_placement *p, int64_t now)
 }
 
 // The server that takes a store back to a snapshot: its primary, if that is there; NOBODY: none may. A server that was
-// told to go back, and whose answer did not come, may have done so: it is the primary for this.
+// ordered to go back, and whose answer did not come, may have done so: it is the primary for this.
 static int server_to_restore(const mu_placement *p, int number, int64_t now)
 {
     const store_view *store = &p->stores[number];

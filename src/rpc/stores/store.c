@@ -173,7 +173,7 @@ void mu__store_drop(mu_store *store)
     store->role = MU_STORE_NONE;
     store->begun = store->applied = store->copied = store->position = store->lost = 0;
     store->restored_at = -1;
-    store->complete = store->told = store->promoting = store->gone = false;
+    store->complete = store->completion_acknowledged = store->promoting = store->gone = false;
     store->blocked_ns = 0;
     mu__store_release_waiting(store, mu__now_ns());
 }
@@ -193,7 +193,7 @@ static void store_destroy(void *object)
 {
     mu_store *store = object;
     mu__copying_end(store);
-    mu__holder_end(&store->arrived.holder);
+    mu__holder_end(&store->staged.holder);
     mu__blocked_free(store);
     free_parts(store);
     mu__seen_clear(&store->seen);
@@ -213,9 +213,9 @@ mu_store *mu__store_new(mu_stores *stores, int number)
     store->stores = stores;
     store->number = number;
     store->restored_at = -1;
-    snprintf(store->arrived.name, sizeof store->arrived.name, "%d", number);
-    mu__holder_begin(&store->arrived.holder, &stores->kept->budget, "changes ahead of their place for store",
-                     store->arrived.name);
+    snprintf(store->staged.name, sizeof store->staged.name, "%d", number);
+    mu__holder_begin(&store->staged.holder, &stores->kept->budget, "arguments that are staged for store",
+                     store->staged.name);
     store->has_lock = mu__lock_init(&store->changing, "a store of a server");
     if (store->has_lock)
         return store;
@@ -232,7 +232,7 @@ void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE])
     row[MU_STATE_EPOCH] = mu__store_epoch(store); // which the next coordinator must exceed
     row[MU_STATE_APPLIED] = store->applied;
     row[MU_STATE_COPIED] = store->copy != NULL ? store->copied : store->applied;
-    row[MU_STATE_COMPLETE] = store->role == MU_STORE_PRIMARY ? store->told : store->complete;
+    row[MU_STATE_COMPLETE] = store->role == MU_STORE_PRIMARY ? store->completion_acknowledged : store->complete;
     row[MU_STATE_LOST] = store->lost;
     row[MU_STATE_CUT] = store->stores->cut;
     row[MU_STATE_STUCK] =
@@ -277,7 +277,7 @@ static bool waits_for_copy(mu_change *change)
     change->large = !mu__pending() && store->copy != NULL &&
                     mu__seen_find(&store->seen, ask[MU_ASK_CLIENT], ask[MU_ASK_REQUEST], ask[MU_ASK_OLDEST], &seen) ==
                         MU_SEEN_NEW &&
-                    mu__ahead_wait(store, &change->ahead, change->arguments);
+                    mu__staging_wait(store, &change->staged, change->arguments);
     pthread_mutex_unlock(&store->stores->lock);
     if (change->large)
         change->until_ns = MU_FOREVER;
@@ -405,12 +405,12 @@ mu_value *mu__store_run(mu_change *change, const char *name, mu_value *arguments
 
 static mu_value *record_of(const mu_change *change, bool failed, const char *method, mu_value *arguments)
 {
-    const int64_t head[MU_N_RECORD_AHEAD] = {change->sequence, change->ask[MU_ASK_CLIENT],
-                                             change->ask[MU_ASK_REQUEST], change->ask[MU_ASK_OLDEST], change->ahead};
-    const bool ahead = !failed && mu__ahead_record(change->store, change->ahead, change->sequence);
-    mu_value *numbers = mu__numbers_value(head, ahead ? MU_N_RECORD_AHEAD : MU_N_RECORD);
+    const int64_t head[MU_N_RECORD_STAGED] = {change->sequence, change->ask[MU_ASK_CLIENT],
+                                             change->ask[MU_ASK_REQUEST], change->ask[MU_ASK_OLDEST], change->staged};
+    const bool staged = !failed && mu__staging_record(change->store, change->staged, change->sequence);
+    mu_value *numbers = mu__numbers_value(head, staged ? MU_N_RECORD_STAGED : MU_N_RECORD);
     mu_value *name = mu__text_value(failed ? "" : method);
-    return failed || ahead || arguments == NULL ? mu_list(numbers, name, MU_END)
+    return failed || staged || arguments == NULL ? mu_list(numbers, name, MU_END)
                                                 : mu_list(numbers, name, arguments, MU_END);
 }
 

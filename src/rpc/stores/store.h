@@ -54,13 +54,13 @@ typedef enum mu_copied { MU_COPIED_BEGIN, MU_COPIED_RESOURCE, MU_COPIED_SEEN, MU
 enum { MU_COPY_STORE, MU_COPY_EPOCH, MU_COPY_PROCESS, MU_COPY_KIND, MU_COPY_POSITION, MU_COPY_SEQUENCE,
        MU_COPY_COMPLETE, MU_COPY_CUT, MU_N_COPY };
 // Numbers of a record: a request that changed something. One that failed has the method "". One whose arguments were
-// sent ahead has a number more, and no arguments.
+// staged at the copy has a number more, and no arguments.
 enum { MU_RECORD_SEQUENCE, MU_RECORD_CLIENT, MU_RECORD_REQUEST, MU_RECORD_OLDEST, MU_N_RECORD,
-       MU_RECORD_AHEAD = MU_N_RECORD, MU_N_RECORD_AHEAD };
-// Numbers of "muster.store.ahead": arguments of a large change, under a number. `oldest` is the lowest number that the
-// primary still uses. Number 0 comes with nothing, and only says which that is.
-enum { MU_NOTHING_AHEAD = 0 };
-enum { MU_AHEAD_STORE, MU_AHEAD_EPOCH, MU_AHEAD_PROCESS, MU_AHEAD_NUMBER, MU_AHEAD_OLDEST, MU_N_AHEAD };
+       MU_RECORD_STAGED = MU_N_RECORD, MU_N_RECORD_STAGED };
+// Numbers of "muster.store.ahead", which stages arguments of a large change at the copy under a number. `oldest` is the
+// lowest number that the primary still uses. Number 0 comes with nothing, and only says which that is.
+enum { MU_STAGE_NOTHING = 0 };
+enum { MU_STAGE_STORE, MU_STAGE_EPOCH, MU_STAGE_PROCESS, MU_STAGE_NUMBER, MU_STAGE_OLDEST, MU_N_STAGE };
 
 // A row of "muster.store.state".
 enum { MU_STATE_STORE, MU_STATE_ROLE, MU_STATE_EPOCH, MU_STATE_APPLIED, MU_STATE_COPIED, MU_STATE_COMPLETE,
@@ -151,16 +151,16 @@ typedef struct mu_outbound {
     size_t bytes;    // of the value in a message
 } mu_outbound;
 
-// The arguments of a large change, which came ahead of it.
-typedef struct mu_arrived_ahead {
+// The arguments of a large change, which came before it.
+typedef struct mu_staged_arguments {
     int64_t number;
     mu_value *value; // retained
     size_t bytes;
-} mu_arrived_ahead;
+} mu_staged_arguments;
 
 typedef struct mu_stores mu_stores;
 struct mu_blocked;
-struct mu_ahead;
+struct mu_staging;
 typedef struct mu_store {
     mu_object object;
     mu_stores *stores;
@@ -183,9 +183,9 @@ typedef struct mu_store {
     int64_t copied;             // the copy has all up to here
     bool complete;              // the transfer has ended: answers wait for the copy (as a copy: this process has all)
     int64_t complete_at;        // sequence number since which they do
-    bool told;                  // the copy knows that it has all
+    bool completion_acknowledged; // the copy knows that it has all
     bool parted;                // the copy lacks a change: nothing is answered until the coordinator gives an order
-    bool replaced;              // likewise, because the copy was told to take over
+    bool replaced;              // likewise, because the copy was ordered to take over
     bool goes_back;             // the coordinator may give it to another server, as a snapshot has it
     struct {
         mu_outbound *items;
@@ -205,13 +205,13 @@ typedef struct mu_store {
     size_t sent_bytes;          // of a large one: the most that any attempt to send it has sent
     int64_t part_ns;            // when that was last seen to become more
     int64_t heard_ns;           // when the copy last answered, took a part of a large message, or was made
-    bool sending_tells;         // that the copy has all
+    bool sending_completion;    // it says that the copy has all
     bool again;                 // the last message was not answered
     int64_t lease_ns;           // until when the copy's word holds,
     unsigned lease_link, sent_link; // and through which connection, by mu__client_ended; of the message being sent
-    struct mu_ahead *first_ahead; // large changes whose arguments the copy gets before them (store_ahead.c)
-    int64_t n_ahead;              // so far
-    int64_t dropped_ahead;        // the last of them that the copy may keep for no change, as it was not told; 0: none
+    struct mu_staging *first_staging; // large changes whose arguments the copy gets before them (store_staging.c)
+    int64_t n_staged;           // so far
+    int64_t dropped_staged;     // the last of them that the copy may keep although no change uses it; 0: none
 
     // As a copy.
     int64_t led_epoch;          // the last in which another server leads it, as the coordinator says; 0: none
@@ -219,12 +219,12 @@ typedef struct mu_store {
     int64_t promised_ns;        // not promoted before
     bool promoting;             // it is to be, from then on
     struct {
-        mu_arrived_ahead *items;
+        mu_staged_arguments *items;
         size_t n, capacity, bytes;
         int64_t oldest;         // those below are no longer used
         char name[16];          // of the holder: the store's number
         mu_holder holder;       // of the bytes
-    } arrived;
+    } staged;
 
     // Snapshots (snapshot.c).
     int64_t cut;                // the last cut that this store has made
@@ -273,7 +273,7 @@ typedef struct mu_change {
     int64_t since_ns, until_ns; // when the request first came; when it no longer waits
     mu_value *arguments; // borrowed; NULL: none
     bool large;          // it waits until the copy has its arguments
-    int64_t ahead;       // the number under which they are sent; 0: none
+    int64_t staged;      // the number under which the copy gets them; 0: none
     int64_t sequence;
     int64_t seen_sequence;
     mu_value *seen_answer; // retained
@@ -301,9 +301,9 @@ mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *chan
 bool mu__blocked_is_next(const mu_store *store, const struct mu_blocked *blocked, const char *name);
 void mu__blocked_concerns(mu_store *store, uint64_t name);
 uint64_t mu__blocked_hash(const char *name); // never 0
-// mu__blocked_due makes the request due whose arguments are sent ahead under a number; mu__blocked_is_due tells whether
+// mu__blocked_due makes the request due whose arguments are staged under a number; mu__blocked_is_due tells whether
 // any is; with the lock held.
-void mu__blocked_due(mu_store *store, int64_t ahead);
+void mu__blocked_due(mu_store *store, int64_t staged);
 bool mu__blocked_is_due(const mu_store *store);
 int64_t mu__blocked_run(mu_store *store);
 void mu__blocked_free(mu_store *store);
@@ -324,9 +324,9 @@ void mu__copying_end(mu_store *store);
 // mu__copying_take takes a primary's message, as the copy. Without the lock.
 mu_value *mu__copying_take(mu_stores *stores, mu_value *arguments);
 
-// ---- Large changes (store_ahead.c) --------------------------------------------------------------
+// ---- Large changes (store_staging.c) ------------------------------------------------------------
 
-// From how many bytes of arguments on a change is sent ahead, and how many bytes a copy keeps of such changes before
+// From how many bytes of arguments on a change is staged, and how many bytes a copy keeps of such changes before
 // they have their place (or one of any size), if its budget has room for them.
 #ifdef MU_PLANT_DEFECTS
 extern size_t mu__large_change;
@@ -334,25 +334,25 @@ extern size_t mu__large_change;
 #else
 #define MU_LARGE_CHANGE ((size_t)4 << 20)
 #endif
-#define MU_AHEAD_BYTES ((size_t)64 << 20)
-// With the lock held, as the primary. mu__ahead_wait tells whether a request with these arguments must wait before it
+#define MU_STAGED_BYTES ((size_t)64 << 20)
+// With the lock held, as the primary. mu__staging_wait tells whether a request with these arguments must wait before it
 // changes something, because the copy does not have them; it begins to send them if need be, under *number (0: they
-// have none yet). mu__ahead_record notes the change that was made with them; false: the copy does not have them.
-// mu__ahead_drop gives up what no change was made with, which the copy is told. mu__ahead_step sends and takes answers;
-// mu__ahead_copied forgets what the copy has repeated. mu__ahead_bytes counts what it has not.
-bool mu__ahead_wait(mu_store *store, int64_t *number, mu_value *arguments);
-bool mu__ahead_record(mu_store *store, int64_t number, int64_t sequence);
-void mu__ahead_drop(mu_store *store, int64_t number);
-void mu__ahead_step(mu_store *store);
-void mu__ahead_copied(mu_store *store);
-size_t mu__ahead_bytes(const mu_store *store);
-// As the copy, without the lock. mu__ahead_take takes "muster.store.ahead". Errors: INVALID_ARGUMENT; its answer has
-// RESOURCE_EXHAUSTED if there is no room: the change is then sent in its place. mu__ahead_arrived returns what came
+// have none yet). mu__staging_record notes the change that was made with them; false: the copy does not have them.
+// mu__staging_drop gives up what no change was made with, which the copy hears of. mu__staging_step sends and takes
+// answers; mu__staging_copied forgets what the copy has repeated. mu__staging_bytes counts what it has not.
+bool mu__staging_wait(mu_store *store, int64_t *number, mu_value *arguments);
+bool mu__staging_record(mu_store *store, int64_t number, int64_t sequence);
+void mu__staging_drop(mu_store *store, int64_t number);
+void mu__staging_step(mu_store *store);
+void mu__staging_copied(mu_store *store);
+size_t mu__staging_bytes(const mu_store *store);
+// As the copy, without the lock. mu__staging_take takes "muster.store.ahead". Errors: INVALID_ARGUMENT; its answer has
+// RESOURCE_EXHAUSTED if there is no room: the change is then sent in its place. mu__staging_received returns what came
 // under a number, once, of the pool. Errors: DATA_LOSS.
-mu_value *mu__ahead_take(mu_stores *stores, mu_value *arguments);
-mu_value *mu__ahead_arrived(mu_store *store, int64_t number);
-// mu__ahead_end forgets everything, with the lock held: the store is no copy any more, or has another one.
-void mu__ahead_end(mu_store *store);
+mu_value *mu__staging_take(mu_stores *stores, mu_value *arguments);
+mu_value *mu__staging_received(mu_store *store, int64_t number);
+// mu__staging_end forgets everything, with the lock held: the store is no copy any more, or has another one.
+void mu__staging_end(mu_store *store);
 
 // ---- Orders to lead (store_lead.c) --------------------------------------------------------------
 
@@ -465,7 +465,7 @@ void mu__placement_on_change(mu_placement *placement, void (*changed)(void *arg)
 
 typedef struct mu_placement_numbers {
     int64_t failovers, restores, snapshots, failed_snapshots;
-    int64_t updates_lost; // acknowledged updates that no server has any more, as far as clients have told
+    int64_t updates_lost; // acknowledged updates that no server has any more, as far as clients have said
     int behind;           // stores whose copy is not complete
     int lost;             // stores that nobody has
 } mu_placement_numbers;

@@ -1,5 +1,5 @@
 // Requests that wait before they change something: for others' changes, such as a take for the gradients of other
-// clients (mu__change_begin_when), or until the copy has the arguments of a large change (store_ahead.c).
+// clients (mu__change_begin_when), or until the copy has the arguments of a large change (store_staging.c).
 //
 // One that cannot begin yet gives its thread back and stays here as a call to be answered later. Those that wait for a
 // name are tried in the order of their arrival after each change that concerns it, on a thread of their own: a request
@@ -20,7 +20,7 @@ typedef struct mu_blocked {
     char *method, *name; // owned; the name of what others change; NULL: it waits for the copy
     mu_value *arguments; // retained; NULL: none
     uint64_t hash;       // of the name; 0: it has none
-    int64_t ahead;       // the number under which the arguments are sent ahead; 0: they are not
+    int64_t staged;      // the number under which the copy gets the arguments before the change; 0: it does not
     bool due;            // what it waits for may have come since it was last tried
     int64_t since_ns, until_ns;
 } mu_blocked;
@@ -66,7 +66,7 @@ mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *chan
         return MU_RESOURCE_EXHAUSTED;
     *blocked = (mu_blocked){.call = call, .method = mu__strdup(method), .name = change->waits_for,
                       .hash = change->waits_for != NULL ? mu__blocked_hash(change->waits_for) : 0, .due = true,
-                      .ahead = change->ahead, .since_ns = change->since_ns, .until_ns = change->until_ns};
+                      .staged = change->staged, .since_ns = change->since_ns, .until_ns = change->until_ns};
     change->waits_for = NULL;
     if (blocked->method == NULL) {
         blocked_free(blocked);
@@ -89,10 +89,10 @@ void mu__blocked_concerns(mu_store *store, uint64_t name)
         mu__stores_wake(store->stores);
 }
 
-void mu__blocked_due(mu_store *store, int64_t ahead)
+void mu__blocked_due(mu_store *store, int64_t staged)
 {
     for (mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next)
-        blocked->due |= blocked->ahead == ahead;
+        blocked->due |= blocked->staged == staged;
     mu__stores_wake(store->stores);
 }
 
@@ -108,7 +108,7 @@ bool mu__blocked_is_next(const mu_store *store, const mu_blocked *blocked, const
 static bool may_begin(mu_store *store, mu_blocked *blocked)
 {
     if (blocked->name == NULL)
-        return !mu__ahead_wait(store, &blocked->ahead, blocked->arguments);
+        return !mu__staging_wait(store, &blocked->staged, blocked->arguments);
     return mu__blocked_is_next(store, blocked, blocked->name) || mu__now_ns() >= blocked->until_ns;
 }
 
@@ -137,13 +137,13 @@ static bool try_blocked(mu_store *store, mu_blocked *blocked)
     if (!may_begin(store, blocked))
         return false;
     memcpy(change.ask, blocked->ask, sizeof change.ask);
-    change.ahead = blocked->ahead;
+    change.staged = blocked->staged;
     pthread_mutex_unlock(&store->stores->lock);
     mu_value *value = mu__store_run(&change, blocked->method, blocked->arguments);
     pthread_mutex_lock(&store->stores->lock);
     mu__store_finish(&change, blocked->call, blocked->method, blocked->arguments, value);
     mu__free(change.waits_for);
-    blocked->ahead = change.ahead;
+    blocked->staged = change.staged;
     blocked->until_ns = change.waits ? change.until_ns : blocked->until_ns;
     return !change.waits;
 }
@@ -158,7 +158,7 @@ static void try_each(mu_store *store, bool all)
         if (ended) {
             const uint64_t hash = blocked->hash;
             *at = blocked->next;
-            mu__ahead_drop(store, blocked->ahead);
+            mu__staging_drop(store, blocked->staged);
             blocked_free(blocked);
             mu__blocked_concerns(store, hash);
         } else {

@@ -348,7 +348,7 @@ static void take_answer(mu_store_request *request, const mu_value *answer, int64
     if (current && head[MU_ANSWER_CODE] != MU_NOT_PRIMARY) {
         take_value(request, head, answer);
     } else if (current && newer && head[MU_ANSWER_EPOCH] > request->epoch) {
-        request->tried = 0; // the same server, which may only want the epoch that it told
+        request->tried = 0; // the same server, which may only want the epoch that it gave
         request->due_ns = now;
     } else {
         snprintf(request->reason, sizeof request->reason, "it is not the primary of store %d", request->store);

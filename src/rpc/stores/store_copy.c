@@ -71,14 +71,14 @@ void mu__copying_end(mu_store *store)
         mu_rpc_result_cancel(store->sending);
     mu_release(store->sending);
     store->sending = NULL;
-    mu__ahead_end(store);
+    mu__staging_end(store);
     end_client(store);
     drop_sent(store, store->outbound.n - store->outbound.first);
     mu__free(store->outbound.items);
     memset(&store->outbound, 0, sizeof store->outbound);
     store->n_sending = store->sent_bytes = 0;
-    store->complete = store->told = store->sending_tells = store->again = store->parted = store->replaced = false;
-    store->transferred = store->logged_slow = false;
+    store->complete = store->completion_acknowledged = store->sending_completion = false;
+    store->again = store->parted = store->replaced = store->transferred = store->logged_slow = false;
     store->lease_ns = 0;
 }
 
@@ -161,7 +161,7 @@ static mu_status send_next(mu_store *store, int64_t now)
     const mu_outbound *last = n > 0 ? &store->outbound.items[store->outbound.first + n - 1] : NULL;
     if (!store->again) {
         store->sending_to = last != NULL ? last->sequence : store->copied;
-        store->sending_tells = store->complete && store->sending_to >= store->complete_at;
+        store->sending_completion = store->complete && store->sending_to >= store->complete_at;
         store->sending_bytes = bytes_of(store, n);
         store->sending_large = store->sending_bytes > MOST_RECORD_BYTES;
         store->sent_bytes = 0;
@@ -169,7 +169,7 @@ static mu_status send_next(mu_store *store, int64_t now)
     const int64_t head[MU_N_COPY] = {store->number,     store->epoch,
                                      (int64_t)store->copy_process, last != NULL ? last->kind : MU_COPIED_RECORDS,
                                      store->position,   store->sending_to,
-                                     store->sending_tells, store->cut};
+                                     store->sending_completion, store->cut};
     mu_value *message = mu_list(mu__numbers_value(head, MU_N_COPY), body_of(store, n), MU_END);
     store->sent_link = mu__client_ended(store->copy);
     store->sending =
@@ -188,8 +188,8 @@ static void acknowledged(mu_store *store)
     drop_sent(store, store->n_sending);
     store->sent_bytes = 0; // they are in `taken` now
     store->copied = MU_MAX(store->copied, store->sending_to);
-    mu__ahead_copied(store);
-    store->told |= store->sending_tells;
+    mu__staging_copied(store);
+    store->completion_acknowledged |= store->sending_completion;
     store->lease_ns = store->sent_ns + lease_ns(store, MU_PLANTED(MU_DEFECT_LONG_LEASE) ? 4 * MU_LEASE : MU_LEASE);
     store->lease_link = store->sent_link;
     // With much left to send, all answers would wait for it at once.
@@ -249,7 +249,8 @@ static int64_t send_messages(mu_store *store, int64_t now)
         take_answer(store);
     if (store->parted || store->replaced)
         return MU_FOREVER;
-    const bool waits = store->again || store->outbound.n > store->outbound.first || (store->complete && !store->told);
+    const bool waits = store->again || store->outbound.n > store->outbound.first ||
+                       (store->complete && !store->completion_acknowledged);
     const int64_t due_ns =
         MU_MAX(store->retry_ns, waits ? now : store->sent_ns + lease_ns(store, MU_LEASE / PINGS_PER_LEASE));
     if (now < due_ns)
@@ -266,7 +267,7 @@ int64_t mu__copying_step(mu_store *store, int64_t now)
         return MU_FOREVER;
     const int64_t due_ns = send_messages(store, now);
     if (!store->parted && !store->replaced)
-        mu__ahead_step(store);
+        mu__staging_step(store);
     return due_ns;
 }
 
@@ -297,18 +298,18 @@ static mu_status load_seen(mu_store *store, const mu_value *value)
     return status;
 }
 
-// The numbers of a record, and its arguments, which may have come ahead of it.
-static mu_status read_record(mu_store *store, const mu_value *record, int64_t head[MU_N_RECORD_AHEAD],
+// The numbers of a record, and its arguments, which may be staged here.
+static mu_status read_record(mu_store *store, const mu_value *record, int64_t head[MU_N_RECORD_STAGED],
                              mu_value **arguments)
 {
     const mu_value *numbers = mu_value_at(record, 0);
     const mu_tensor *tensor = numbers != NULL ? mu_value_tensor(numbers) : NULL;
-    const bool ahead = tensor != NULL && tensor->shape.rank == 1 && tensor->shape.dims[0] == MU_N_RECORD_AHEAD;
+    const bool staged = tensor != NULL && tensor->shape.rank == 1 && tensor->shape.dims[0] == MU_N_RECORD_STAGED;
     if (tensor == NULL)
         return mu_error_code();
-    MU_TRY(mu__numbers_of(numbers, head, ahead ? MU_N_RECORD_AHEAD : MU_N_RECORD));
-    if (ahead)
-        *arguments = mu__ahead_arrived(store, head[MU_RECORD_AHEAD]);
+    MU_TRY(mu__numbers_of(numbers, head, staged ? MU_N_RECORD_STAGED : MU_N_RECORD));
+    if (staged)
+        *arguments = mu__staging_received(store, head[MU_RECORD_STAGED]);
     else if (mu_value_count(record) > 2)
         *arguments = mu_value_at(record, 2);
     return mu_error_code();
@@ -317,7 +318,7 @@ static mu_status read_record(mu_store *store, const mu_value *record, int64_t he
 // One record: the request that the primary was asked, here again.
 static mu_status repeat(mu_store *store, mu_value *record)
 {
-    int64_t head[MU_N_RECORD_AHEAD];
+    int64_t head[MU_N_RECORD_STAGED];
     char *method = NULL;
     mu_value *arguments = NULL, *answer = NULL;
     MU_TRY(read_record(store, record, head, &arguments));
@@ -370,7 +371,7 @@ static bool expect(mu_store *store, const int64_t *head, int64_t *code)
     *code = MU_FAILED_PRECONDITION;
     if (store->role == MU_STORE_PRIMARY && head[MU_COPY_EPOCH] > store->epoch)
         return false;
-    // A primary that was told of this epoch has stepped down to it, and has nothing.
+    // A primary that has heard of this epoch has stepped down to it, and has nothing.
     if (head[MU_COPY_KIND] == MU_COPIED_BEGIN &&
         (head[MU_COPY_EPOCH] > store->epoch || store->role == MU_STORE_NONE)) {
         mu__store_drop(store);

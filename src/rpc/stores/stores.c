@@ -98,7 +98,7 @@ static mu_value *wait_blocked(mu_change *change, const char *method, mu_value *a
     if (mu__blocked_add(change->store, call, change, method, arguments) == MU_OK)
         return NULL;
     mu__error_move(&error);
-    mu__ahead_drop(change->store, change->ahead);
+    mu__staging_drop(change->store, change->staged);
     mu__call_answer(call, mu__store_answer(change->store, error.code, mu__text_value(error.message)));
     return NULL;
 }
@@ -224,7 +224,7 @@ static mu_value *lead(mu_value *arguments, void *arg)
 
 static mu_value *copy(mu_value *arguments, void *arg) { return mu__copying_take(arg, arguments); }
 
-static mu_value *ahead(mu_value *arguments, void *arg) { return mu__ahead_take(arg, arguments); }
+static mu_value *stage(mu_value *arguments, void *arg) { return mu__staging_take(arg, arguments); }
 
 // [[store, epoch, process, cut], folder, [last cut that all stores have written]] -> [sequence number of the cut].
 // Coordinators before that deletion came send no third element.
@@ -268,8 +268,8 @@ static void take_poll(mu_stores *stores, int64_t number, int64_t confirmed)
     stores->polled_ns[1] = mu__now_ns();
 }
 
-// With the lock held: stores that another server leads. This one may have led them before, or have told clients that
-// they are lost; or it is still about to follow an order of an earlier epoch (begin_leading). A copy stays one: the
+// With the lock held: stores that another server leads. This one may have led them before, or have said that they are
+// lost; or it is still about to follow an order of an earlier epoch (begin_leading). A copy stays one: the
 // first message of its primary may be of this epoch.
 static void take_led(mu_stores *stores, const mu_value *value)
 {
@@ -410,9 +410,9 @@ static mu_status write_metrics(void *arg, mu_text *out)
         leads++;
         alone += store->copy == NULL;
         const int64_t lacks = store->copy != NULL ? store->applied - MU_MIN(store->copied, store->applied) : 0;
-        behind += store->copy != NULL && (!store->told || lacks > 0);
+        behind += store->copy != NULL && (!store->completion_acknowledged || lacks > 0);
         updates += lacks;
-        bytes += store->outbound.bytes + mu__ahead_bytes(store);
+        bytes += store->outbound.bytes + mu__staging_bytes(store);
         for (const mu_waiting *at = store->first_waiting; at != NULL; at = at->next)
             waiting++;
     }
@@ -511,7 +511,7 @@ mu_status mu__stores_add(mu_rpc_server *server, mu_kept *kept)
         mu_rpc_method *fn;
     } methods[] = {{"muster.store.call", call_store},
                    {"muster.store.copy", copy},
-                   {"muster.store.ahead", ahead},
+                   {"muster.store.ahead", stage},
                    {"muster.store.lead", lead},
                    {"muster.store.cut", cut},
                    {"muster.store.state", state}};

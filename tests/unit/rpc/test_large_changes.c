@@ -1,14 +1,15 @@
-// Large changes of a store with a complete copy: their arguments are sent ahead, and hold up nobody.
+// Large changes of a store with a complete copy: their arguments are staged at the copy, and hold up nobody.
 #include "copies_test.h"
 
 #include <stdatomic.h>
 
 enum { LARGE_MIB = 9 };
 
-// What a copy of the test's own does with what comes ahead: nothing until it is released, then it says `ahead_code`.
+// What a copy of the test's own does with arguments that are staged: nothing until it is released, then it says
+// `early_code`.
 static atomic_bool held;
-static atomic_int ahead_code, n_ahead;
-static atomic_llong told_oldest; // by a message with nothing else
+static atomic_int early_code, n_staged;
+static atomic_llong announced_oldest; // by a message with nothing else
 static atomic_size_t largest; // of its messages with a place
 
 static mu_value *take_copied(mu_value *arguments, void *arg)
@@ -22,19 +23,19 @@ static mu_value *take_copied(mu_value *arguments, void *arg)
     return mu__numbers_value((int64_t[]){head[MU_COPY_EPOCH], MU_OK}, 2);
 }
 
-static mu_value *take_ahead(mu_value *arguments, void *arg)
+static mu_value *take_early(mu_value *arguments, void *arg)
 {
-    int64_t head[MU_N_AHEAD];
+    int64_t head[MU_N_STAGE];
     (void)arg;
-    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_AHEAD), MU_OK);
-    if (head[MU_AHEAD_NUMBER] == MU_NOTHING_AHEAD) {
-        told_oldest = head[MU_AHEAD_OLDEST];
-        return mu__numbers_value((int64_t[]){head[MU_AHEAD_EPOCH], MU_OK}, 2);
+    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_STAGE), MU_OK);
+    if (head[MU_STAGE_NUMBER] == MU_STAGE_NOTHING) {
+        announced_oldest = head[MU_STAGE_OLDEST];
+        return mu__numbers_value((int64_t[]){head[MU_STAGE_EPOCH], MU_OK}, 2);
     }
-    n_ahead++;
+    n_staged++;
     while (held)
         mu__sleep_ns(1000000);
-    return mu__numbers_value((int64_t[]){head[MU_AHEAD_EPOCH], ahead_code}, 2);
+    return mu__numbers_value((int64_t[]){head[MU_STAGE_EPOCH], early_code}, 2);
 }
 
 // A primary whose copy is that one, and complete.
@@ -42,15 +43,15 @@ static updates begin(mu_status code, bool holds)
 {
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
     const mu_rpc_server_register_args methods[] = {{.name = "muster.store.copy", .fn = take_copied},
-                                                   {.name = "muster.store.ahead", .fn = take_ahead}};
+                                                   {.name = "muster.store.ahead", .fn = take_early}};
     for (size_t i = 0; i < MU_COUNT(methods); i++)
         assert_int_equal(mu__server_add(server, &methods[i]), MU_OK);
     assert_int_equal(mu_rpc_server_start(server), MU_OK);
     updates u = make_updates(2);
     held = false;
-    ahead_code = (int)code;
-    n_ahead = 0;
-    told_oldest = 0;
+    early_code = (int)code;
+    n_staged = 0;
+    announced_oldest = 0;
     give_copy(&u, server, 0);
     wait_until_complete(&u);
     largest = 0;
@@ -60,15 +61,15 @@ static updates begin(mu_status code, bool holds)
 
 static void wait_until_ahead(int n)
 {
-    for (int i = 0; i < 20000 && n_ahead < n; i++)
+    for (int i = 0; i < 20000 && n_staged < n; i++)
         mu__sleep_ns(1000000);
-    assert_int_equal(n_ahead, n);
+    assert_int_equal(n_staged, n);
 }
 
 static bool has_ahead(updates *u)
 {
     pthread_mutex_lock(&u->store->stores->lock);
-    const bool any = u->store->first_ahead != NULL;
+    const bool any = u->store->first_staging != NULL;
     pthread_mutex_unlock(&u->store->stores->lock);
     return any;
 }
@@ -82,9 +83,9 @@ static void expect_none_ahead(updates *u)
 
 static void expect_told(int64_t oldest)
 {
-    for (int i = 0; i < 20000 && told_oldest < oldest; i++)
+    for (int i = 0; i < 20000 && announced_oldest < oldest; i++)
         mu__sleep_ns(1000000);
-    assert_int_equal(told_oldest, oldest);
+    assert_int_equal(announced_oldest, oldest);
 }
 
 static mu_rpc_result *create_later(updates *u)
@@ -129,7 +130,7 @@ static void test_a_large_change_holds_up_nobody(void **state)
     mu_pool_close(pool);
 }
 
-// What came ahead, in any order with other changes, leaves the same store, and nothing beside it.
+// What was staged, in any order with other changes, leaves the same store, and nothing beside it.
 static void test_a_copy_repeats_large_changes(void **state)
 {
     enum { CHANGES = 12 };
@@ -156,8 +157,8 @@ static void test_a_copy_repeats_large_changes(void **state)
     expect_same(u.store, copy);
     expect_none_ahead(&u);
     pthread_mutex_lock(&copy->stores->lock);
-    assert_int_equal(copy->arrived.n, 0);
-    assert_int_equal(copy->arrived.bytes, 0);
+    assert_int_equal(copy->staged.n, 0);
+    assert_int_equal(copy->staged.bytes, 0);
     pthread_mutex_unlock(&copy->stores->lock);
     mu_release(l);
     mu_release(u.w);
@@ -171,7 +172,7 @@ static void test_what_cannot_be_sent_ahead_is_sent_in_its_place(void **state)
     mu_pool *pool = mu_pool_open();
     updates u = begin(MU_RESOURCE_EXHAUSTED, false);
     expect_answer(mu_rpc_result_value(create_later(&u)), EPOCH + 1, 0, MU_OK);
-    assert_int_equal(n_ahead, 1);
+    assert_int_equal(n_staged, 1);
     assert_true(largest > (size_t)LARGE_MIB * UPDATE_BYTES);
     expect_none_ahead(&u);
     mu_release(u.w);
@@ -187,11 +188,11 @@ static void test_an_older_copy_is_sent_nothing_ahead(void **state)
     pthread_mutex_lock(&u.store->stores->lock);
     mu_rpc_client *copy = u.store->copy;
     pthread_mutex_lock(&copy->lock);
-    copy->member.session.version = MU_WIRE_AHEAD - 1;
+    copy->member.session.version = MU_WIRE_STAGED - 1;
     pthread_mutex_unlock(&copy->lock);
     pthread_mutex_unlock(&u.store->stores->lock);
     expect_answer(mu_rpc_result_value(create_later(&u)), EPOCH + 1, 0, MU_OK);
-    assert_int_equal(n_ahead, 0);
+    assert_int_equal(n_staged, 0);
     assert_true(largest > (size_t)LARGE_MIB * UPDATE_BYTES);
     mu_release(u.w);
     mu_pool_close(pool);
@@ -234,7 +235,7 @@ static void test_what_is_given_up_behind_another(void **state)
     wait_until_ahead(2);
     assert_int_equal(mu_rpc_result_cancel(second), MU_OK);
     mu__sleep_ns(300000000);
-    assert_int_equal(told_oldest, 0);
+    assert_int_equal(announced_oldest, 0);
     held = false;
     expect_answer(mu_rpc_result_value(first), EPOCH + 1, 0, MU_OK);
     expect_told(3);
@@ -253,9 +254,9 @@ static void test_a_copy_keeps_little_of_what_comes_ahead(void **state)
     u.e.oldest = u.e.n_requests + 1;
     for (int i = 0; i < CHANGES; i++)
         change_later(&u, "muster.variable.create", arguments_of_large(MIB));
-    wait_until_ahead(2); // with a third they would be more than MU_AHEAD_BYTES
+    wait_until_ahead(2); // with a third they would be more than MU_STAGED_BYTES
     mu__sleep_ns(300000000);
-    assert_int_equal(n_ahead, 2);
+    assert_int_equal(n_staged, 2);
     held = false;
     int made = 0;
     for (int i = 0; i < CHANGES; i++) {
@@ -266,20 +267,20 @@ static void test_a_copy_keeps_little_of_what_comes_ahead(void **state)
         made += head[MU_ANSWER_CODE] == MU_OK;
     }
     assert_int_equal(made, 1); // the others find that it exists
-    assert_int_equal(n_ahead, CHANGES);
+    assert_int_equal(n_staged, CHANGES);
     mu_release(u.w);
     mu_pool_close(pool);
 }
 
 // ---- The copy's end -----------------------------------------------------------------------------
 
-static int64_t send_ahead(env *e, int64_t epoch, int64_t number, int64_t oldest)
+static int64_t send_early(env *e, int64_t epoch, int64_t number, int64_t oldest)
 {
     int64_t answer[2];
-    const int64_t head[MU_N_AHEAD] = {0, epoch, (int64_t)mu_rpc_client_server(e->coordinator), number, oldest};
+    const int64_t head[MU_N_STAGE] = {0, epoch, (int64_t)mu_rpc_client_server(e->coordinator), number, oldest};
     const mu_value *told = mu_rpc_result_value(
         mu_rpc_call(client_with(e->server, MU_ROLE_PS), "muster.store.ahead",
-                    mu_list(mu__numbers_value(head, MU_N_AHEAD), mu_list(mu_constant(MU_F32, 1), MU_END), MU_END)));
+                    mu_list(mu__numbers_value(head, MU_N_STAGE), mu_list(mu_constant(MU_F32, 1), MU_END), MU_END)));
     assert_int_equal(mu__numbers_of(told, answer, 2), MU_OK);
     return answer[1];
 }
@@ -296,7 +297,7 @@ static int64_t send_copied(env *e, int64_t epoch, mu_copied kind, int64_t positi
     return answer[1];
 }
 
-// A primary takes nothing ahead, and a copy nothing of another epoch or that its primary has given up.
+// A primary keeps no staged arguments, and a copy nothing of another epoch or that its primary has given up.
 static void test_what_a_copy_takes_ahead(void **state)
 {
     int64_t row[MU_N_STATE];
@@ -304,23 +305,23 @@ static void test_what_a_copy_takes_ahead(void **state)
     mu_pool *pool = mu_pool_open();
     env e = make_env();
     mu_store *store = mu__store_find(mu__stores_of(e.server), 0);
-    assert_int_equal(send_ahead(&e, EPOCH, 1, 1), MU_ABORTED);
+    assert_int_equal(send_early(&e, EPOCH, 1, 1), MU_ABORTED);
     poll_with(&e, 0, (int64_t[]){0, EPOCH + 1}, 2, row);
     assert_int_equal(send_copied(&e, EPOCH + 1, MU_COPIED_BEGIN, 0, mu_list(MU_END)), MU_OK);
-    assert_int_equal(send_ahead(&e, EPOCH, 1, 1), MU_ABORTED);
-    assert_int_equal(send_ahead(&e, EPOCH + 2, 1, 1), MU_ABORTED);
+    assert_int_equal(send_early(&e, EPOCH, 1, 1), MU_ABORTED);
+    assert_int_equal(send_early(&e, EPOCH + 2, 1, 1), MU_ABORTED);
     for (int64_t number = 1; number <= 4; number++)
-        assert_int_equal(send_ahead(&e, EPOCH + 1, number, 1), MU_OK);
-    assert_int_equal(store->arrived.n, 4);
-    assert_int_equal(send_ahead(&e, EPOCH + 1, 5, 4), MU_OK);
-    assert_int_equal(store->arrived.n, 2);
-    assert_int_equal(send_ahead(&e, EPOCH + 1, 3, 2), MU_ABORTED);
+        assert_int_equal(send_early(&e, EPOCH + 1, number, 1), MU_OK);
+    assert_int_equal(store->staged.n, 4);
+    assert_int_equal(send_early(&e, EPOCH + 1, 5, 4), MU_OK);
+    assert_int_equal(store->staged.n, 2);
+    assert_int_equal(send_early(&e, EPOCH + 1, 3, 2), MU_ABORTED);
     mu_pool_close(pool);
 }
 
 static size_t kept_bytes(const mu_store *store) { return store->stores->kept->budget.used; }
 
-// What came ahead counts among the bytes that a server keeps, until its change comes or its primary gives it up;
+// Staged arguments count among the bytes that a server keeps, until their change comes or the primary gives them up;
 // without room it is sent in its place.
 static void test_what_comes_ahead_is_in_the_budget(void **state)
 {
@@ -332,20 +333,20 @@ static void test_what_comes_ahead_is_in_the_budget(void **state)
     poll_with(&e, 0, (int64_t[]){0, EPOCH + 1}, 2, row);
     assert_int_equal(send_copied(&e, EPOCH + 1, MU_COPIED_BEGIN, 0, mu_list(MU_END)), MU_OK);
     const size_t before = kept_bytes(store);
-    assert_int_equal(send_ahead(&e, EPOCH + 1, 1, 1), MU_OK);
+    assert_int_equal(send_early(&e, EPOCH + 1, 1, 1), MU_OK);
     const size_t one = kept_bytes(store) - before;
     assert_true(one > 0);
     store->stores->kept->budget.limit = before + 2 * one;
-    assert_int_equal(send_ahead(&e, EPOCH + 1, 2, 1), MU_OK);
-    assert_int_equal(send_ahead(&e, EPOCH + 1, 3, 1), MU_RESOURCE_EXHAUSTED);
-    assert_non_null(mu__ahead_arrived(store, 1));
-    assert_int_equal(send_ahead(&e, EPOCH + 1, 3, 2), MU_OK);
+    assert_int_equal(send_early(&e, EPOCH + 1, 2, 1), MU_OK);
+    assert_int_equal(send_early(&e, EPOCH + 1, 3, 1), MU_RESOURCE_EXHAUSTED);
+    assert_non_null(mu__staging_received(store, 1));
+    assert_int_equal(send_early(&e, EPOCH + 1, 3, 2), MU_OK);
     assert_int_equal(kept_bytes(store), before + 2 * one);
-    assert_int_equal(send_ahead(&e, EPOCH + 1, MU_NOTHING_AHEAD, 3), MU_OK);
+    assert_int_equal(send_early(&e, EPOCH + 1, MU_STAGE_NOTHING, 3), MU_OK);
     assert_int_equal(kept_bytes(store), before + one);
-    assert_int_equal(send_ahead(&e, EPOCH + 1, MU_NOTHING_AHEAD, 4), MU_OK);
-    assert_true(kept_bytes(store) == before && store->arrived.n == 0 && store->arrived.bytes == 0);
-    assert_int_equal(send_ahead(&e, EPOCH + 1, 4, 4), MU_OK);
+    assert_int_equal(send_early(&e, EPOCH + 1, MU_STAGE_NOTHING, 4), MU_OK);
+    assert_true(kept_bytes(store) == before && store->staged.n == 0 && store->staged.bytes == 0);
+    assert_int_equal(send_early(&e, EPOCH + 1, 4, 4), MU_OK);
     assert_non_null(lead(&e, EPOCH + 2, MU_ORDER_EMPTY));
     assert_int_equal(kept_bytes(store), before);
     mu_pool_close(pool);
@@ -353,11 +354,11 @@ static void test_what_comes_ahead_is_in_the_budget(void **state)
 
 static void expect_no_number(env *e, int64_t number)
 {
-    const int64_t head[MU_N_AHEAD] = {0, EPOCH, (int64_t)mu_rpc_client_server(e->coordinator), number, 1};
+    const int64_t head[MU_N_STAGE] = {0, EPOCH, (int64_t)mu_rpc_client_server(e->coordinator), number, 1};
     assert_null(mu_rpc_result_value(
         mu_rpc_call(client_with(e->server, MU_ROLE_PS), "muster.store.ahead",
-                    mu_list(mu__numbers_value(head, MU_N_AHEAD), mu_list(mu_constant(MU_F32, 1), MU_END), MU_END))));
-    expect_error(MU_INVALID_ARGUMENT, "what a primary sends ahead has number");
+                    mu_list(mu__numbers_value(head, MU_N_STAGE), mu_list(mu_constant(MU_F32, 1), MU_END), MU_END))));
+    expect_error(MU_INVALID_ARGUMENT, "the arguments that a primary stages have number");
 }
 
 static void test_numbers_that_nothing_has(void **state)
@@ -399,7 +400,7 @@ static void test_waiting_takes_leave_room_for_large_changes(void **state)
     mu_pool_close(pool);
 }
 
-// A record of what did not come ahead: the copy cannot follow, and has nothing any more.
+// A record of what was not staged: the copy cannot follow, and has nothing any more.
 static void test_a_record_of_what_did_not_come(void **state)
 {
     int64_t row[MU_N_STATE];
@@ -408,14 +409,14 @@ static void test_a_record_of_what_did_not_come(void **state)
     env e = make_env();
     poll_with(&e, 0, (int64_t[]){0, EPOCH + 1}, 2, row);
     assert_int_equal(send_copied(&e, EPOCH + 1, MU_COPIED_BEGIN, 0, mu_list(MU_END)), MU_OK);
-    assert_int_equal(send_ahead(&e, EPOCH + 1, 1, 1), MU_OK);
-    const int64_t head[MU_N_RECORD_AHEAD] = {1, 1, 1, 1, 2};
+    assert_int_equal(send_early(&e, EPOCH + 1, 1, 1), MU_OK);
+    const int64_t head[MU_N_RECORD_STAGED] = {1, 1, 1, 1, 2};
     mu_value *record =
-        mu_list(mu__numbers_value(head, MU_N_RECORD_AHEAD), mu__text_value("muster.variable.create"), MU_END);
+        mu_list(mu__numbers_value(head, MU_N_RECORD_STAGED), mu__text_value("muster.variable.create"), MU_END);
     assert_int_equal(send_copied(&e, EPOCH + 1, MU_COPIED_RECORDS, 1, mu_list(record, MU_END)), MU_DATA_LOSS);
     poll(&e, 0, row);
     assert_int_equal(row[MU_STATE_ROLE], MU_STORE_NONE);
-    assert_int_equal(mu__store_find(mu__stores_of(e.server), 0)->arrived.n, 0);
+    assert_int_equal(mu__store_find(mu__stores_of(e.server), 0)->staged.n, 0);
     mu_pool_close(pool);
 }
 
