@@ -88,13 +88,10 @@ size_t mu__channel_sent(const mu_channel *channel, uint64_t transfer)
     return out != NULL ? out->sent_bytes : 0;
 }
 
-static void drop_answered(void *arg, mu_status code, const void *data, size_t bytes)
-{
-    (void)arg, (void)code, (void)data, (void)bytes;
-}
+static void drop_answered(void *arg, const mu_reply *reply) { (void)arg, (void)reply; }
 
 // If this cannot be sent, the other end keeps the parts until the connection ends.
-static void tell_dropped(mu_channel *channel, uint64_t transfer)
+static void send_drop(mu_channel *channel, uint64_t transfer)
 {
     uint8_t number[8];
     mu_error_value ignored;
@@ -115,12 +112,12 @@ static void settle(mu_outgoing *out)
     }
     if (out->done && out->n_unanswered == 0) {
         if (out->failed != MU_OK && mu__session_is_open(out->channel->session))
-            tell_dropped(out->channel, out->transfer);
+            send_drop(out->channel, out->transfer);
         outgoing_free(out);
     }
 }
 
-static void part_answered(void *arg, mu_status code, const void *data, size_t bytes)
+static void part_answered(void *arg, const mu_reply *reply)
 {
     sent_part *part = arg;
     mu_outgoing *out = part->out;
@@ -129,10 +126,11 @@ static void part_answered(void *arg, mu_status code, const void *data, size_t by
     mu__free(part);
     out->channel->n_unanswered--;
     out->n_unanswered--;
-    out->accepted = out->accepted || code == MU_OK;
-    if (code != MU_OK && out->failed == MU_OK) {
-        out->failed = code;
-        snprintf(out->why, sizeof out->why, "%.*s", (int)MU_MIN(bytes, sizeof out->why - 1), (const char *)data);
+    out->accepted = out->accepted || reply->code == MU_OK;
+    if (reply->code != MU_OK && out->failed == MU_OK) {
+        out->failed = reply->code;
+        snprintf(out->why, sizeof out->why, "%.*s", (int)MU_MIN(reply->bytes, sizeof out->why - 1),
+                 (const char *)reply->data);
         mu__printable(out->why, false);
     }
     settle(out);
@@ -240,7 +238,7 @@ void mu__channel_drop(mu_channel *channel, uint64_t transfer)
         return;
     out->done = true;
     if (out->sent_bytes > 0)
-        tell_dropped(channel, transfer);
+        send_drop(channel, transfer);
     if (out->n_unanswered == 0)
         outgoing_free(out);
 }
@@ -358,7 +356,8 @@ bool mu__channel_asked(mu_channel *channel, const mu_request *request)
         bytes = strlen(error.message);
     }
     const void *data = error.code == MU_OK ? (const void *)answer : error.message;
-    if (mu__session_reply(channel->session, request->id, error.code, data, bytes) != MU_OK)
+    if (mu__session_reply(channel->session, &(mu_reply){.id = request->id, .code = error.code, .data = data,
+                                                        .bytes = bytes}) != MU_OK)
         mu__error_move(&error); // the other end's part runs into its deadline
     return true;
 }

@@ -40,22 +40,21 @@ static void ask(mu_channel *channel, const char *text, mu_replied *replied)
         give_up(channel);
 }
 
-static void mapped(void *arg, mu_status code, const void *data, size_t bytes)
+static void mapped(void *arg, const mu_reply *reply)
 {
     mu_channel *channel = arg;
-    (void)data, (void)bytes;
     channel->sharing = MU_SHARING_YES;
-    if (code != MU_OK)
+    if (reply->code != MU_OK)
         give_up(channel);
 }
 
-static void challenged(void *arg, mu_status code, const void *data, size_t bytes)
+static void challenged(void *arg, const mu_reply *reply)
 {
     mu_channel *channel = arg;
     char address[MU_SLOTS_ADDRESS] = "";
     uint8_t proof[MU_KEY_BYTES];
-    if (code == MU_OK && bytes == MU_SLOTS_CHALLENGE &&
-        sign(channel, data, channel->node->own.incarnation, proof) == MU_OK)
+    if (reply->code == MU_OK && reply->bytes == MU_SLOTS_CHALLENGE &&
+        sign(channel, reply->data, channel->node->own.incarnation, proof) == MU_OK)
         channel->own = mu__slots_new(proof, address);
     if (channel->own != NULL)
         ask(channel, address, mapped);

@@ -65,7 +65,8 @@ static void try_requests(const mu_frame *frame)
     if (mu__frame_reply(frame, &reply)) {
         demand(mu__frame_put_reply(&out, 7, &reply) == MU_OK);
         const mu_frame copy = written(&out);
-        demand(mu__frame_reply(&copy, &same_reply) && reply.id == same_reply.id && reply.code == same_reply.code);
+        demand(mu__frame_reply(&copy, &same_reply) && reply.id == same_reply.id && reply.code == same_reply.code &&
+               reply.of_caller == same_reply.of_caller);
         demand(reply.bytes == same_reply.bytes && memcmp(reply.data, same_reply.data, reply.bytes) == 0);
     }
     mu__bytes_free(&out);

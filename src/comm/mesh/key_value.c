@@ -165,7 +165,8 @@ static void late_text(const mu_mesh *mesh, const uint8_t *key, size_t key_bytes,
 
 static void reply(mu_mesh *mesh, int rank, uint64_t request, mu_status code, const void *data, size_t bytes)
 {
-    if (mu__session_reply(mu__peer_session(mesh, rank), request, code, data, bytes) != MU_OK) {
+    const mu_reply answer = {.id = request, .code = code, .data = data, .bytes = bytes};
+    if (mu__session_reply(mu__peer_session(mesh, rank), &answer) != MU_OK) {
         mu_error_value cause;
         mu__error_move(&cause);
         mu__session_lost(&mesh->node, rank, "no memory here for an answer to it");
@@ -335,7 +336,7 @@ typedef struct question {
 } question;
 
 // With the lock held, or when the mesh ends and no thread waits.
-static void heard(void *arg, mu_status code, const void *data, size_t bytes)
+static void heard(void *arg, const mu_reply *reply)
 {
     question *q = arg;
     if (q->abandoned) {
@@ -343,18 +344,18 @@ static void heard(void *arg, mu_status code, const void *data, size_t bytes)
         return;
     }
     q->answered = true;
-    q->code = code;
-    q->bytes = bytes;
-    q->data = mu__alloc(bytes + 1);
+    q->code = reply->code;
+    q->bytes = reply->bytes;
+    q->data = mu__alloc(reply->bytes + 1);
     if (q->data == NULL) {
         mu_error_value cause;
         mu__error_move(&cause);
         q->code = MU_RESOURCE_EXHAUSTED;
         q->bytes = 0;
     } else {
-        if (bytes > 0)
-            memcpy(q->data, data, bytes);
-        ((char *)q->data)[bytes] = '\0';
+        if (reply->bytes > 0)
+            memcpy(q->data, reply->data, reply->bytes);
+        ((char *)q->data)[reply->bytes] = '\0';
     }
     pthread_cond_broadcast(&q->mesh->changed);
 }

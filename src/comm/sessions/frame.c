@@ -153,7 +153,7 @@ mu_status mu__frame_put_reply(mu_bytes *out, uint32_t number, const mu_reply *re
     const size_t at = out->n;
     MU_TRY(begin(out, number, MU_FRAME_REPLY, sizeof *reply + reply->bytes + 64));
     put_number(out, reply->id, 8);
-    put_number(out, (uint64_t)reply->code, 4);
+    put_number(out, (uint64_t)reply->code | (reply->of_caller ? OF_CALLER : 0), 4);
     put(out, reply->data, reply->bytes);
     return end(out, at);
 }
@@ -245,10 +245,12 @@ bool mu__frame_reply(const mu_frame *frame, mu_reply *out)
 {
     mu_cursor cursor = mu__cursor(frame->body, frame->bytes);
     *out = (mu_reply){.id = mu__cursor_u64_little(&cursor)};
-    const uint32_t code = mu__cursor_u32_little(&cursor);
+    const uint32_t word = mu__cursor_u32_little(&cursor), code = word & ~(uint32_t)OF_CALLER;
     out->code = (mu_status)MU_MIN(code, (uint32_t)MU_UNAUTHENTICATED);
+    out->of_caller = word != code;
     out->data = get_data(&cursor, &out->bytes);
-    return !cursor.bad && code <= MU_UNAUTHENTICATED && out->bytes <= MU_MAX_BLOCK;
+    return !cursor.bad && code <= MU_UNAUTHENTICATED && (code != MU_OK || !out->of_caller) &&
+           out->bytes <= MU_MAX_BLOCK;
 }
 
 bool mu__frame_block(const mu_frame *frame, mu_block *out)

@@ -84,22 +84,29 @@ mu_status mu__session_request(mu_session *session, const mu_request_options *req
     return status;
 }
 
-mu_status mu__session_reply(mu_session *session, uint64_t id, mu_status code, const void *data, size_t bytes)
+mu_status mu__session_reply(mu_session *session, const mu_reply *reply)
 {
-    const mu_reply reply = {.id = id, .code = code, .data = data, .bytes = bytes};
-    if (bytes > MU_MAX_BLOCK)
-        return mu__error(MU_INVALID_ARGUMENT, "a reply has %zu bytes; at most %d fit", bytes, MU_MAX_BLOCK);
-    return mu__session_is_open(session)
-               ? mu__session_queued(session, mu__frame_put_reply(&session->handshake.out, session->number, &reply))
-               : MU_OK;
+    mu_reply spoken = *reply;
+    if (reply->bytes > MU_MAX_BLOCK)
+        return mu__error(MU_INVALID_ARGUMENT, "a reply has %zu bytes; at most %d fit", reply->bytes, MU_MAX_BLOCK);
+    if (!mu__session_is_open(session))
+        return MU_OK;
+    spoken.of_caller &= session->version >= MU_WIRE_OF_CALLER;
+    return mu__session_queued(session, mu__frame_put_reply(&session->handshake.out, session->number, &spoken));
 }
 
 // Takes a request out of the list before its caller hears: the caller may make another one.
-static void finish_request(mu_session *session, size_t index, mu_status code, const void *data, size_t bytes)
+static void finish_request(mu_session *session, size_t index, const mu_reply *reply)
 {
     const mu_pending_request pending = session->requests.items[index];
     session->requests.items[index] = session->requests.items[--session->requests.n];
-    pending.replied(pending.arg, code, data, bytes);
+    pending.replied(pending.arg, reply);
+}
+
+// Instead of a reply.
+static void fail_request(mu_session *session, size_t index, mu_status code, const char *why)
+{
+    finish_request(session, index, &(mu_reply){.code = code, .data = (const uint8_t *)why, .bytes = strlen(why)});
 }
 
 // A reply to an unknown request is ignored: it may have come after the request's deadline.
@@ -107,20 +114,19 @@ static void take_reply(mu_session *session, const mu_reply *reply)
 {
     for (size_t i = 0; i < session->requests.n; i++)
         if (session->requests.items[i].id == reply->id) {
-            finish_request(session, i, reply->code, reply->data, reply->bytes);
+            finish_request(session, i, reply);
             return;
         }
 }
 
 void mu__session_poll(mu_session *session, int64_t now)
 {
-    static const char late[] = "no reply in time";
     for (size_t i = 0; i < session->requests.n;) {
         if (now < session->requests.items[i].deadline_ns) {
             i++;
             continue;
         }
-        finish_request(session, i, MU_DEADLINE_EXCEEDED, late, sizeof late - 1);
+        fail_request(session, i, MU_DEADLINE_EXCEEDED, "no reply in time");
         i = 0; // the caller that heard may have changed the list
     }
 }
@@ -136,10 +142,11 @@ int64_t mu__session_due(const mu_session *session)
 static void answer(mu_node *node, int member, const mu_request *request)
 {
     static const char no_answer[] = "this process answers no requests";
+    const mu_reply reply = {.id = request->id, .code = MU_UNIMPLEMENTED, .data = (const uint8_t *)no_answer,
+                            .bytes = sizeof no_answer - 1};
     if (node->membership->asked != NULL)
         node->membership->asked(node, member, request);
-    else if (mu__session_reply(&node->members[member]->session, request->id, MU_UNIMPLEMENTED, no_answer,
-                               sizeof no_answer - 1) != MU_OK)
+    else if (mu__session_reply(&node->members[member]->session, &reply) != MU_OK)
         mu__session_lost(node, member, "no memory here for an answer to it");
 }
 
@@ -177,7 +184,7 @@ static void close_session(mu_session *session, const char *why)
     mu__handshake_end(&session->handshake);
     session->wants_out = session->paused = false;
     while (session->requests.n > 0)
-        finish_request(session, session->requests.n - 1, MU_UNAVAILABLE, ended, strlen(ended));
+        fail_request(session, session->requests.n - 1, MU_UNAVAILABLE, ended);
     mu__free(session->requests.items);
     session->requests.items = NULL;
     session->requests.capacity = 0;

@@ -34,10 +34,10 @@ void mu__handshake_end(mu_handshake *handshake);
 
 // ---- Sessions (session.c) -----------------------------------------------------------------------
 
-// How a request ended: `code` MU_OK and the reply's data, or an error and its message, which need not end with a zero.
+// How a request ended: with code MU_OK and data, or with an error and its message, which need not end with a zero.
 // Called once, by mu__node_step or by the function that closes the session. Errors: those of the other end;
 // DEADLINE_EXCEEDED; UNAVAILABLE if the session ended first.
-typedef void mu_replied(void *arg, mu_status code, const void *data, size_t bytes);
+typedef void mu_replied(void *arg, const mu_reply *reply);
 
 typedef struct mu_pending_request {
     uint64_t id;
@@ -89,9 +89,10 @@ typedef struct mu_request_options {
 // mu__session_request asks the other end. Errors: UNAVAILABLE if the session is closed; INVALID_ARGUMENT;
 // RESOURCE_EXHAUSTED; then `replied` is not called.
 mu_status mu__session_request(mu_session *session, const mu_request_options *request);
-// mu__session_reply answers a request: `code` MU_OK with data, or an error with its message as data. Errors:
-// RESOURCE_EXHAUSTED, INVALID_ARGUMENT (too many bytes). A closed session ignores it.
-mu_status mu__session_reply(mu_session *session, uint64_t id, mu_status code, const void *data, size_t bytes);
+// mu__session_reply answers a request: code MU_OK with data, or an error with its message as data. An end of an older
+// version does not get the mark of an error that is the caller's fault. Errors: RESOURCE_EXHAUSTED, INVALID_ARGUMENT
+// (too many bytes). A closed session ignores it.
+mu_status mu__session_reply(mu_session *session, const mu_reply *reply);
 
 // mu__session_last_word writes "last heard from 2 s ago, while saving (for 5 s)".
 void mu__session_last_word(const mu_session *session, char *text, size_t bytes);

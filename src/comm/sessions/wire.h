@@ -5,7 +5,7 @@
 // The version of all that processes say to each other: greeting, frames, requests and values. Processes of neighbouring
 // versions speak the older one, so that servers can be restarted one after the other. MUSTER_WIRE_VERSION makes a
 // process speak an older one.
-enum { MU_WIRE_VERSION = 8, MU_WIRE_OLDEST = 3 };
+enum { MU_WIRE_VERSION = 9, MU_WIRE_OLDEST = 3 };
 // What came with which version, for those who speak to an older end.
 enum {
     MU_WIRE_ROLES = 4,
@@ -14,7 +14,8 @@ enum {
     MU_WIRE_PARTS = 5,
     MU_WIRE_INPUTS = 6,
     MU_WIRE_BEARERS = 7,
-    MU_WIRE_STAGED = 8
+    MU_WIRE_STAGED = 8,
+    MU_WIRE_OF_CALLER = 9
 };
 
 // Something that a call needs and that came with a version. An older end refuses such calls under names that say

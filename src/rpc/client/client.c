@@ -66,23 +66,25 @@ const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, con
     return text;
 }
 
-static void end_with(mu_rpc_result *result, mu_status code, const char *why)
+static void end_failed(mu_rpc_result *result, mu_status code, bool of_caller, const char *why)
 {
     char text[MU_FAILURE_TEXT];
-    mu_error_value error = {.code = code, .file = __FILE__, .line = __LINE__};
+    mu_error_value error = {.code = code, .of_caller = of_caller, .file = __FILE__, .line = __LINE__};
     snprintf(error.message, sizeof error.message, "%s",
              mu__call_failure(text, result->method, result->owner->address, why));
     mu__printable(error.message, true);
     mu__result_end(result, &error, NULL, 0);
 }
 
+static void end_with(mu_rpc_result *result, mu_status code, const char *why) { end_failed(result, code, false, why); }
+
 // The text of a reply, which need not end with a zero.
-static void end_with_reply(mu_rpc_result *result, mu_status code, const void *data, size_t bytes)
+static void end_with_reply(mu_rpc_result *result, const mu_reply *reply)
 {
     char text[1000];
-    const char *more = code == MU_UNAVAILABLE ? "; the function may have run" : "";
-    snprintf(text, sizeof text, "%.*s%s", (int)MU_MIN(bytes, (size_t)900), (const char *)data, more);
-    end_with(result, code, text);
+    const char *more = reply->code == MU_UNAVAILABLE ? "; the function may have run" : "";
+    snprintf(text, sizeof text, "%.*s%s", (int)MU_MIN(reply->bytes, (size_t)900), (const char *)reply->data, more);
+    end_failed(result, reply->code, reply->of_caller, text);
 }
 
 static void take_value(mu_rpc_result *result, const void *data, size_t bytes)
@@ -111,13 +113,13 @@ static void take_value(mu_rpc_result *result, const void *data, size_t bytes)
     mu_release(reply);
 }
 
-static void replied(void *arg, mu_status code, const void *data, size_t bytes)
+static void replied(void *arg, const mu_reply *reply)
 {
     mu_rpc_result *result = arg;
-    if (code == MU_OK)
-        take_value(result, data, bytes);
+    if (reply->code == MU_OK)
+        take_value(result, reply->data, reply->bytes);
     else
-        end_with_reply(result, code, data, bytes);
+        end_with_reply(result, reply);
     drop(&result->owner->sent, result);
 }
 
@@ -224,22 +226,19 @@ static void send_waiting(mu_rpc_client *client)
 
 // ---- Deadlines and cancelled calls --------------------------------------------------------------
 
-static void cancel_replied(void *arg, mu_status code, const void *data, size_t bytes)
-{
-    (void)arg, (void)code, (void)data, (void)bytes;
-}
+static void cancel_replied(void *arg, const mu_reply *reply) { (void)arg, (void)reply; }
 
-static void tell_cancelled(mu_rpc_result *result)
+static void send_cancel(mu_rpc_result *result)
 {
     uint8_t number[8];
     mu_error_value ignored;
     mu__put_number(number, result->id, 8);
-    result->told = mu__session_request(&result->owner->member.session,
+    result->cancel_sent = mu__session_request(&result->owner->member.session,
                                        &(mu_request_options){.method = "rpc.cancel", .data = number,
                                                              .bytes = sizeof number,
                                                              .seconds = result->owner->node.heartbeat_seconds,
                                                              .replied = cancel_replied}) == MU_OK;
-    if (result->told)
+    if (result->cancel_sent)
         return;
     mu__error_move(&ignored); // the next step tries again
     atomic_store(&result->owner->cancels, true);
@@ -285,8 +284,8 @@ static void end_calls_that_are_over(mu_rpc_client *client, int64_t now)
         if (over && result->transfer != 0) {
             mu__channel_drop(&client->channel, result->transfer);
             drop(&client->sent, result);
-        } else if (over && !result->told) {
-            tell_cancelled(result);
+        } else if (over && !result->cancel_sent) {
+            send_cancel(result);
         } else if (!over) {
             mu__sooner(&client->due_ns, result->deadline_ns);
         }
@@ -373,11 +372,13 @@ static void lost(mu_node *node, int member, const char *why)
 static void asked(mu_node *node, int member, const mu_request *request)
 {
     static const char none[] = "a client answers no calls";
+    const mu_reply reply = {.id = request->id, .code = MU_UNIMPLEMENTED, .data = (const uint8_t *)none,
+                            .bytes = sizeof none - 1};
     mu_rpc_client *client = mu__client_of(node);
     mu_error_value ignored;
     (void)member;
     if (!mu__channel_asked(&client->channel, request) &&
-        mu__session_reply(&client->member.session, request->id, MU_UNIMPLEMENTED, none, sizeof none - 1) != MU_OK)
+        mu__session_reply(&client->member.session, &reply) != MU_OK)
         mu__error_move(&ignored);
 }
 

@@ -34,7 +34,7 @@ struct mu_rpc_result {
     uint64_t id, transfer; // transfer: of the arguments while parts are sent; 0: none
     int64_t deadline_ns, begun_ns;
     mu_wire_need need;
-    bool told; // the server was told that the call is cancelled
+    bool cancel_sent; // the server is informed that the call is cancelled
     bool too_large; // for the server, whatever else that does
     atomic_bool cancelled;
 };

@@ -28,18 +28,19 @@ static void call_free(mu_server_call *call)
 }
 
 // Answers and ends a call. If memory is too short to queue the answer, the client's deadline ends the call.
-static void answer(mu_server_call *call, mu_status code, const void *data, size_t bytes)
+static void answer(mu_server_call *call, mu_reply reply)
 {
     mu_error_value ignored;
     mu_connection *connection = call->connection;
     mu__span_request("serve", call->entry != NULL ? call->entry->name : "muster.methods", mu__request_of(call->id),
                      call->begun_ns, mu__now_ns());
     if (call->entry != NULL)
-        mu__metrics_count(&call->entry->metrics, mu__now_ns() - call->begun_ns, code != MU_OK,
+        mu__metrics_count(&call->entry->metrics, mu__now_ns() - call->begun_ns, reply.code != MU_OK,
                           call->message != NULL ? call->message->bytes : 0,
                           call->reply != NULL ? call->reply->bytes : 0);
     if (is_connected(call)) {
-        if (mu__session_reply(&connection->member.session, call->request, code, data, bytes) != MU_OK)
+        reply.id = call->request;
+        if (mu__session_reply(&connection->member.session, &reply) != MU_OK)
             mu__error_move(&ignored);
         mu__session_flush(&call->server->node, (int)(connection - call->server->connections));
     }
@@ -48,7 +49,14 @@ static void answer(mu_server_call *call, mu_status code, const void *data, size_
 
 static void answer_error(mu_server_call *call, mu_status code, const char *message)
 {
-    answer(call, code, message, strnlen(message, MOST_TEXT));
+    answer(call, (mu_reply){.code = code, .data = (const uint8_t *)message, .bytes = strnlen(message, MOST_TEXT)});
+}
+
+// How the function failed.
+static void answer_failure(mu_server_call *call, const mu_error_value *error)
+{
+    answer(call, (mu_reply){.code = error->code, .of_caller = error->of_caller, .data = (const uint8_t *)error->message,
+                            .bytes = strnlen(error->message, MOST_TEXT)});
 }
 
 static void reply_sent(void *arg, uint64_t transfer, mu_status code, const char *why)
@@ -59,7 +67,7 @@ static void reply_sent(void *arg, uint64_t transfer, mu_status code, const char 
     if (code != MU_OK)
         answer_error(call, code, why);
     else
-        answer(call, MU_OK, number, sizeof number);
+        answer(call, (mu_reply){.code = MU_OK, .data = number, .bytes = sizeof number});
 }
 
 static mu_status answer_inline(mu_server_call *call)
@@ -70,7 +78,7 @@ static mu_status answer_inline(mu_server_call *call)
     uint8_t *end = mu__put_number(data, 0, 8);
     mu__message_copy(call->reply, 0, end, call->reply->bytes);
     end += call->reply->bytes;
-    answer(call, MU_OK, data, (size_t)(end - data));
+    answer(call, (mu_reply){.code = MU_OK, .data = data, .bytes = (size_t)(end - data)});
     mu__free(data);
     return MU_OK;
 }
@@ -217,7 +225,7 @@ static void finish_call(mu_server_call *call, const mu_error_value *error)
     else if (call->server->stopping && late.code == MU_CANCELLED) // not what the client asked for: it tries elsewhere
         answer_error(call, MU_UNAVAILABLE, "the server is stopping");
     else
-        answer_error(call, late.code, late.message);
+        answer_failure(call, &late);
 }
 
 // ---- Calls that end later -----------------------------------------------------------------------
@@ -446,8 +454,9 @@ void mu__call_wait_end(void)
 
 static mu_status refuse(mu_rpc_server *server, int member, uint64_t request, const mu_error_value *error)
 {
-    const size_t bytes = strnlen(error->message, MOST_TEXT);
-    return mu__session_reply(&server->connections[member].member.session, request, error->code, error->message, bytes);
+    return mu__session_reply(&server->connections[member].member.session,
+                             &(mu_reply){.id = request, .code = error->code, .data = (const uint8_t *)error->message,
+                                         .bytes = strnlen(error->message, MOST_TEXT)});
 }
 
 static mu_status find_method(const mu_rpc_server *server, const char *name, mu_server_call *call)
@@ -583,7 +592,8 @@ static mu_status take_cancel(mu_rpc_server *server, int member, const mu_request
         if (call->client == client && call->id == id)
             cancel(call);
     }
-    return mu__session_reply(&server->connections[member].member.session, request->id, MU_OK, NULL, 0);
+    return mu__session_reply(&server->connections[member].member.session,
+                             &(mu_reply){.id = request->id, .code = MU_OK});
 }
 
 void mu__server_asked(mu_node *node, int member, const mu_request *request)

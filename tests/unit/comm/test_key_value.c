@@ -216,11 +216,11 @@ typedef struct heard {
     char text[300];
 } heard;
 
-static void take(void *arg, mu_status code, const void *data, size_t bytes)
+static void take(void *arg, const mu_reply *reply)
 {
     heard *h = arg;
-    snprintf(h->text, sizeof h->text, "%.*s", (int)bytes, (const char *)data);
-    h->code = code;
+    snprintf(h->text, sizeof h->text, "%.*s", (int)reply->bytes, (const char *)reply->data);
+    h->code = reply->code;
     h->n++;
 }
 

@@ -70,7 +70,7 @@ static size_t fill(uint8_t *bytes, size_t most, int kind)
         return n;
     // A greeting that looks right, from a rank that could be.
     memcpy(bytes, "MUSTER", 6);
-    bytes[6] = kind == 4 ? 9 : MU_WIRE_VERSION;
+    bytes[6] = kind == 4 ? MU_WIRE_VERSION + 1 : MU_WIRE_VERSION;
     bytes[7] = (uint8_t)(kind == 3 ? draw() % 4 : MU_PROTECTION_TLS);
     memset(bytes + 8, 0, 8);
     bytes[8] = (uint8_t)(draw() % 5);

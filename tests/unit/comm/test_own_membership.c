@@ -27,12 +27,12 @@ static void until(const int *count, int value)
     assert_int_equal(*count, value);
 }
 
-static void replied(void *arg, mu_status code, const void *data, size_t bytes)
+static void replied(void *arg, const mu_reply *reply)
 {
     party *p = arg;
     p->replies++;
-    p->code = code;
-    snprintf(p->text, sizeof p->text, "%.*s", (int)bytes, (const char *)data);
+    p->code = reply->code;
+    snprintf(p->text, sizeof p->text, "%.*s", (int)reply->bytes, (const char *)reply->data);
 }
 
 static void ask(int rank, const char *method, double seconds, mu_status code, const char *text)

@@ -1,6 +1,6 @@
 // One task of a cluster speaks the version of the wire before this one, as during an upgrade: functions on workers,
-// variables, accumulators and tables in stores, copies, a failover and synchronous steps work whichever task it is. All
-// servers are in this process.
+// variables, accumulators and tables in stores, copies, a failover and synchronous steps work whichever task it is; the
+// mark of an error that is the program's fault is left out. All servers are in this process.
 #include "rpc/client/client.h"
 
 #include "accumulators_test.h"
@@ -178,12 +178,48 @@ static void test_an_older_server_takes_over(void **state)
     mu_pool_close(pool);
 }
 
+// As replicas that reduce values of different types.
+static mu_status fault(const mu_array *in, const mu_array *out, void *arg)
+{
+    (void)in, (void)out, (void)arg;
+    const mu_status status = mu_fail(MU_INTERNAL, "the types differ");
+    mu__error_of_caller();
+    return status;
+}
+
+static mu_value *wrong_step(mu_value *arguments, void *arg)
+{
+    mu_tensor *in[] = {mu_at(arguments, 0)};
+    (void)arg;
+    return mu_of(mu_call_op1("version_fault", 1, in));
+}
+
+// Exit code 64 instead of 70, if the worker and the coordinator speak this version.
+static void test_a_fault_of_the_program_stays_one(void **state)
+{
+    static const int older[] = {N_TASKS, 0, WORKER, COORDINATOR};
+    (void)state;
+    assert_int_equal(mu_register_op("version_fault", 1, 1, .kernel = fault, .has_effect = true), MU_OK);
+    for (size_t i = 0; i < MU_COUNT(older); i++) {
+        mu_pool *pool = mu_pool_open();
+        mu_error_value error;
+        cluster c = make(older[i], 0);
+        mu_schedule(c.coordinator, mu_function_new(wrong_step, NULL), mu_of(mu_constant(MU_F32, 1)));
+        assert_int_equal(mu_join(c.coordinator), MU_INTERNAL);
+        mu__error_move(&error);
+        assert_non_null(strstr(error.message, "the types differ"));
+        assert_int_equal(error.of_caller, older[i] != WORKER && older[i] != COORDINATOR);
+        mu_pool_close(pool);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_each_task_may_be_older),
         cmocka_unit_test(test_synchronous_steps),
         cmocka_unit_test(test_an_older_server_takes_over),
+        cmocka_unit_test(test_a_fault_of_the_program_stays_one),
     };
     setenv("MUSTER_HEARTBEAT", "2", 1);
     return cmocka_run_group_tests_name("coordinator/versions", tests, start_with_key, end_library);
