@@ -30,6 +30,9 @@ typedef enum mu_defect {
     MU_DEFECT_NOT_CANCELLED,         // calls that wait when an error is raised run afterwards
     MU_DEFECT_ERROR_TWICE,           // an error is raised again
     MU_DEFECT_LOST_VALUES,           // a worker that is back does not get what it had for itself
+    // Where a coordinator's cluster runs whole:
+    MU_DEFECT_DOUBLED_RUN,           // a worker runs a function again when the request comes a second time
+    MU_DEFECT_HALF_FILE,             // a file that could not be written whole takes the place of the one before it
     MU_N_DEFECTS
 } mu_defect;
 #ifdef MU_PLANT_DEFECTS

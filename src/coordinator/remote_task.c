@@ -45,7 +45,7 @@ static mu_status forget_oldest(remote_task *t)
     return mu__remote_function_delete(t->client, oldest.number);
 }
 
-// Numbers of another process than the one that is known must not be used: it counts from 0 too.
+// Another process than the one that is known has none of its functions.
 static mu_status check_process(const remote_task *t)
 {
     if (mu_rpc_client_server(t->client) == t->process)

@@ -85,6 +85,10 @@ int mu__server_metrics_port(const mu_rpc_server *server);
 // so that a call does not pass through two. The first thread stays. Without threads (mu__system) nothing changes.
 mu_status mu__server_run_on(mu_rpc_server *server, const char *method, mu_worker *thread);
 
+// mu__server_once refuses calls of a method, which was added, whose number is that of one of its last 1024: a request
+// that comes again is done once (once.c). Errors: RESOURCE_EXHAUSTED.
+mu_status mu__server_once(mu_rpc_server *server, const char *method);
+
 // mu__server_add_writer registers a method that writes its answer itself; NULL with an error recorded if it fails.
 typedef mu_message *mu_rpc_writer(const mu_value *arguments, void *arg);
 mu_status mu__server_add_writer(mu_rpc_server *server, const char *name, mu_rpc_writer *writer, void *arg);

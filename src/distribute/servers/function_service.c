@@ -37,7 +37,7 @@ typedef struct service {
     mu_rpc_server *server; // which keeps this
     pthread_mutex_t lock; // of the lists
     bool has_lock;
-    int64_t n_registered;
+    int64_t next_number; // of the function that is registered next
     mu_worker_inputs *inputs; // retained by the server
     struct {
         function **items;
@@ -299,12 +299,12 @@ static mu_status add(service *s, function *f)
         return mu_error_code();
     if (s->functions.n == MOST_FUNCTIONS)
         return mu__error(MU_RESOURCE_EXHAUSTED, "this worker has %d functions; delete some first", MOST_FUNCTIONS);
-    f->number = s->n_registered;
+    f->number = s->next_number;
     f->device = mu__device_at(runtime, (int)(f->number % n_devices));
     if (f->device == NULL)
         return mu_error_code();
     MU_TRY(MU_PUSH(&s->functions, f));
-    s->n_registered++;
+    s->next_number++;
     mu_retain(f);
     return MU_OK;
 }
@@ -471,7 +471,10 @@ mu_status mu__function_service_add(mu_rpc_server *server, mu_kept *kept)
         return MU_RESOURCE_EXHAUSTED;
     s->server = server;
     s->has_lock = mu__lock_init(&s->lock, "functions of a server");
-    mu_status status = s->has_lock ? mu__server_keep(server, s) : mu_error_code();
+    mu_status status = s->has_lock ? mu__random(&s->next_number, sizeof s->next_number) : mu_error_code();
+    s->next_number &= INT64_MAX >> 1; // those of another process name nothing here
+    if (status == MU_OK)
+        status = mu__server_keep(server, s);
     if (status == MU_OK)
         status = mu__server_owned(server, free_all, s);
     if (status == MU_OK)
@@ -486,5 +489,6 @@ mu_status mu__function_service_add(mu_rpc_server *server, mu_kept *kept)
         {.name = "muster.function.delete", .fn = delete_function, .arg = s, .input_signature = "(int64[])"}};
     for (size_t i = 0; i < MU_COUNT(methods) && status == MU_OK; i++)
         status = mu__server_add(server, &methods[i]);
-    return status;
+    // The updates that a run sends to servers are new ones each time.
+    return status == MU_OK ? mu__server_once(server, "muster.function.run") : status;
 }

@@ -467,7 +467,7 @@ static mu_status find_method(const mu_rpc_server *server, const char *name, mu_s
     for (size_t i = 0; i < server->methods.n; i++)
         if (strcmp(server->methods.items[i].name, name) == 0) {
             call->entry = &server->methods.items[i];
-            return MU_OK;
+            return mu__once_take(call->entry, call->id);
         }
     return mu__error(MU_INVALID_ARGUMENT, "the server at %s has no method \"%s\"; it has %zu others", server->address,
                      mu__printable_copy(name, copy), server->methods.n);

@@ -300,6 +300,7 @@ static void server_destroy(void *object)
         mu__free(entry->output);
         mu_release(entry->function);
         mu_release(entry->queue);
+        mu__free(entry->once);
     }
     for (size_t i = 0; i < server->kept.n; i++)
         mu_release(server->kept.items[i]);

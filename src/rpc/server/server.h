@@ -42,6 +42,7 @@ typedef struct mu_rpc_entry {
     mu_method_metrics metrics;
     mu_rpc_writer *writer; // instead of either
     mu_call_queue *queue;  // retained; NULL: calls run on the server's threads
+    struct mu_once *once;  // owned; NULL: a call is done however often its request comes
 } mu_rpc_entry;
 
 typedef struct mu_connection {
@@ -139,6 +140,10 @@ static inline mu_rpc_server *mu__server_of(mu_node *node)
 // permissions.c. `version`: of the wire, as the client's connection speaks it. Errors: PERMISSION_DENIED naming role
 // and method.
 mu_status mu__permission_check(mu_role role, int version, const char *method);
+
+// once.c, with the lock held: takes the number of a call. Errors: FAILED_PRECONDITION if one of the last had it and the
+// method's calls are done once.
+mu_status mu__once_take(mu_rpc_entry *entry, uint64_t number);
 
 // call_budget.c: an answer counts in the budget before memory is taken for it, if it has MU_RESERVE_FROM bytes or more;
 // smaller ones when they are sent. mu__call_reserve_for (call NULL: nothing happens) is without the lock. Errors:

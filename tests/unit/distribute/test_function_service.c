@@ -141,6 +141,42 @@ static void test_no_update_is_lost(void **state)
     mu_pool_close(pool);
 }
 
+// The second call of another client has the same number as that of the first one, for the same request.
+static void test_a_run_that_comes_twice_is_done_once(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = start();
+    mu_rpc_client *again = client_of(c.worker);
+    mu_tensor *x = floats(SIZE, 2), *out = NULL;
+    mu__context()->request = 77;
+    assert_int_equal(run_at(c.to_worker, c.number, c.graph, &x, &out), MU_OK);
+    assert_non_null(mu_rpc_client_methods(again)); // its first call
+    assert_int_not_equal(run_at(again, c.number, c.graph, &x, &out), MU_OK);
+    expect_error(MU_FAILED_PRECONDITION, "has come before");
+    assert_true(value_of(c.w) == 3);
+    assert_int_equal(run_at(again, c.number, c.graph, &x, &out), MU_OK); // the next call
+    assert_true(value_of(c.w) == 6);
+    mu__context()->request = 0;
+    finish(&c);
+    mu_pool_close(pool);
+}
+
+static void test_numbers_of_another_process_name_nothing(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    cluster c = start();
+    mu_rpc_client *other = client_of(mu_server_create_local_server(true));
+    mu_tensor *x = floats(SIZE, 2), *out = NULL;
+    const int64_t number = mu__remote_function_register(other, c.graph);
+    assert_true(number >= 0 && number != c.number);
+    assert_int_not_equal(run_at(other, c.number, c.graph, &x, &out), MU_OK);
+    expect_error(MU_UNAVAILABLE, "no function number");
+    finish(&c);
+    mu_pool_close(pool);
+}
+
 static atomic_llong asked_cut; // the number of the last cut that a request to the store knows
 
 static mu_value *answer_read(mu_value *arguments, void *arg)
@@ -258,6 +294,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_step_runs_on_the_worker),
         cmocka_unit_test(test_no_update_is_lost),
+        cmocka_unit_test(test_a_run_that_comes_twice_is_done_once),
+        cmocka_unit_test(test_numbers_of_another_process_name_nothing),
         cmocka_unit_test(test_a_worker_hears_of_cuts_with_its_calls),
         cmocka_unit_test(test_errors_say_who_is_to_blame),
         cmocka_unit_test(test_hostile_requests),
