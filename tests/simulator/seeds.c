@@ -1,10 +1,12 @@
 // The driver of the simulators: see seeds.h.
 #include "seeds.h"
 
+#include <dirent.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 static struct {
     const simulation *simulation;
@@ -29,15 +31,52 @@ void run_fails(const char *format, ...)
 
 bool run_failed(void) { return playing.failed; }
 
+// ---- The folder ---------------------------------------------------------------------------------
+
+static char folder[40]; // "": none yet
+
+const char *seeds_folder(void)
+{
+    if (folder[0] != '\0')
+        return folder;
+    snprintf(folder, sizeof folder, "/tmp/simulator-XXXXXX");
+    if (mkdtemp(folder) == NULL) {
+        fprintf(stderr, "%s: cannot make the folder %s\n", playing.simulation->name, folder);
+        exit(2);
+    }
+    return folder;
+}
+
+static void empty_folder(void)
+{
+    DIR *open = folder[0] != '\0' ? opendir(folder) : NULL;
+    for (const struct dirent *entry; open != NULL && (entry = readdir(open)) != NULL;) {
+        char path[400];
+        snprintf(path, sizeof path, "%s/%s", folder, entry->d_name);
+        unlink(path);
+    }
+    if (open != NULL)
+        closedir(open);
+}
+
+// ---- Playing ------------------------------------------------------------------------------------
+
+static uint64_t play_once(uint64_t seed, bool print)
+{
+    const uint64_t hash = playing.simulation->play(seed, print);
+    empty_folder();
+    return hash;
+}
+
 static void play(uint64_t seed, bool print)
 {
     const simulation *s = playing.simulation;
     playing.seed = seed;
     playing.failed = false;
-    const uint64_t hash = s->play(seed, print);
+    const uint64_t hash = play_once(seed, print);
     if (print)
         printf("seed %llu: hash %016llx\n", (unsigned long long)seed, (unsigned long long)hash);
-    else if (seed % s->twice_every == 0 && !playing.failed && s->play(seed, false) != hash)
+    else if (seed % s->twice_every == 0 && !playing.failed && play_once(seed, false) != hash)
         run_fails("the seed gave another trace the second time");
     playing.n++;
     playing.n_failed += playing.failed;
@@ -88,6 +127,8 @@ int seeds_play(const simulation *s, int argc, char **argv)
         return 2;
     for (int i = 0; file == NULL && one == NULL && i < atoi(count) && may_go_on(); i++)
         play((from != NULL ? strtoull(from, NULL, 10) : 1) + (uint64_t)i, false);
+    if (folder[0] != '\0')
+        rmdir(folder);
     printf("%s: %d seeds, %d failures\n", s->name, playing.n, playing.n_failed);
     return mu_exit(playing.n_failed == 0) || playing.n_failed > 0;
 }

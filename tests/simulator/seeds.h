@@ -21,6 +21,10 @@ typedef struct simulation {
 // seeds_option returns the argument behind one named `name`; NULL: there is none.
 const char *seeds_option(int argc, char **argv, const char *name);
 
+// seeds_folder returns a folder for the files of the seed that is played, which is empty when it begins. It ends the
+// program if there cannot be one.
+const char *seeds_folder(void);
+
 // seeds_play plays what the arguments name, and returns the program's exit code: 0, 1 if a seed failed, 2 if the
 // arguments name none. It ends the library.
 int seeds_play(const simulation *s, int argc, char **argv);

@@ -10,14 +10,6 @@ enum { MOST_IN_ROUND = 24, JOIN_S = 200 };
 
 steps_run_state steps_now;
 
-typedef struct program {
-    mu_strategy *strategy;
-    mu_coordinator *coordinator;
-    mu_variable *variables[STEP_SERVERS];
-    mu_function *functions[STEP_SERVERS];
-    mu_value *own;
-} program;
-
 // ---- What runs on workers -------------------------------------------------------------------------
 
 // A step that has run somewhere runs again only if that worker is lost, or if its failure is one that is ignored.
@@ -130,7 +122,9 @@ static void begin(program *p)
 {
     static const char *const names[STEP_SERVERS] = {"v0", "v1"};
     const int64_t n = MOST_STEPS;
-    p->strategy = mu_parameter_server_strategy(cluster(), .replicas = steps_now.replicas);
+    p->strategy = mu_parameter_server_strategy(cluster(), .replicas = steps_now.replicas,
+                                               .snapshot_every = steps_now.snapshot_s,
+                                               .snapshot_folder = steps_now.snapshot_s > 0 ? seeds_folder() : NULL);
     MU_SCOPE(p->strategy)
     for (int i = 0; i < STEP_SERVERS; i++) {
         p->variables[i] = mu_variable_new(mu_tensor_new(MU_F32, 1, &n, NULL), names[i]);
@@ -197,25 +191,6 @@ static void check_raised(const mu_error *error)
     if (s != NULL)
         s->raised = true;
     check_nothing_runs();
-}
-
-// How often each step has taken effect so far. When a round is over, that must not change any more for its steps.
-static void note_effects(const program *p)
-{
-    steps_run_state *r = &steps_now;
-    for (int k = 0; k < STEP_SERVERS && !r->disturbed; k++) {
-        mu_tensor *sums = mu_variable_read(p->variables[k]);
-        if (sums == NULL)
-            mu_error_take(); // a server is disturbed just now
-        for (int i = k; sums != NULL && i < r->n_steps; i += STEP_SERVERS) {
-            const double times = mu_tensor_item(sums, i);
-            if (r->steps[i].round < r->closed && times != r->steps[i].times && !r->disturbed && r->kept)
-                run_fails("step %d took effect %g times when its round was over, and %g times later", i,
-                          r->steps[i].times, times);
-            r->steps[i].times = times;
-        }
-    }
-    r->kept = true;
 }
 
 // What a step's result is, when nothing runs any more.
@@ -288,6 +263,7 @@ static void play_round(const program *p)
     }
     note_effects(p);
     r->closed = ++r->round;
+    note_recovery(p);
     for (int i = first; i < r->n_steps && !run_failed(); i++)
         if (r->steps[i].result != NULL)
             check_result(&r->steps[i], i, raised);
@@ -300,40 +276,6 @@ static void play_round(const program *p)
     mu_pool_close(pool);
 }
 
-// Once the last disturbance is over. A server that was cut off from the coordinator may have freed what it had.
-static mu_tensor *read_at_last(mu_variable *variable)
-{
-    enum { TRIES = 40 };
-    mu_tensor *value = NULL;
-    mu_error_value error = {.code = MU_OK};
-    for (int i = 0; i < TRIES && (value = mu_variable_read(variable)) == NULL; i++) {
-        mu__error_move(&error);
-        mu__sleep_ns(1000000000);
-    }
-    if (value == NULL && !(steps_now.disturbed && steps_now.replicas == 0 && strstr(error.message, "no variable")))
-        run_fails("a variable cannot be read: %s", error.message);
-    return value;
-}
-
-// How often each step took effect: at least once if it succeeded, and never more often than it ran to its end.
-static void check_effects(const program *p)
-{
-    note_effects(p);
-    for (int k = 0; k < STEP_SERVERS && !run_failed(); k++) {
-        const mu_tensor *sums = read_at_last(p->variables[k]);
-        for (int i = k; sums != NULL && i < steps_now.n_steps; i += STEP_SERVERS) {
-            const step *s = &steps_now.steps[i];
-            const double times = mu_tensor_item(sums, i);
-            int passed = 0;
-            for (int n = 0; n < s->n_runs; n++)
-                passed += s->runs[n].ended && s->runs[n].code == MU_OK;
-            if (times > passed || times < s->done)
-                run_fails("step %d, which %s, took effect %g times, and ran to its end %d times", i,
-                          s->done ? "succeeded" : "did not succeed", times, passed);
-        }
-    }
-}
-
 static void check_numbers(const program *p)
 {
     int64_t done = 0;
@@ -343,6 +285,16 @@ static void check_numbers(const program *p)
             done += calls.done;
     }
     world_note("%lld calls are done", (long long)done);
+}
+
+// Time for snapshots, and for what happens to them.
+static void between_rounds(const program *p)
+{
+    const steps_run_state *r = &steps_now;
+    if (r->snapshot_s > 0 && world_chance(0.5))
+        mu__sleep_ns(world_draw_ns(0, 4 * r->snapshot_s));
+    if (r->saves && world_chance(0.6) && !run_failed())
+        save_checkpoint(p);
 }
 
 static void end_program(program *p)
@@ -365,8 +317,10 @@ void steps_program(void *arg)
     begin(&p);
     if (mu__pending())
         run_fails("the coordinator cannot begin: %s", mu_error_take().message);
-    while (steps_now.round < steps_now.n_rounds && steps_now.n_steps < MOST_STEPS && !run_failed())
+    while (steps_now.round < steps_now.n_rounds && steps_now.n_steps < MOST_STEPS && !run_failed()) {
         play_round(&p);
+        between_rounds(&p);
+    }
     if (!run_failed())
         check_numbers(&p);
     if (!run_failed())

@@ -15,8 +15,9 @@ mu_defect mu__planted;
 #define LIMIT_NS     3000000000000
 #define END_LIMIT_NS 600000000000
 
-// FAULT_SERVER: a server dies, where variables have copies. The others strike workers and servers, or workers alone.
-typedef enum fault { FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_BREAK, FAULT_SERVER } fault;
+// FAULT_SERVER: a server dies, where variables have copies or snapshots. FAULT_DISK: all disks are full. The others
+// strike workers and servers, or workers alone.
+typedef enum fault { FAULT_KILL, FAULT_STOP, FAULT_CUT, FAULT_BREAK, FAULT_SERVER, FAULT_DISK } fault;
 
 // ---- Processes --------------------------------------------------------------------------------------
 
@@ -85,16 +86,21 @@ static void end_task(steps_task *t, bool killed)
 
 // ---- The plan -----------------------------------------------------------------------------------------
 
+static bool writes_files(const steps_run_state *r) { return r->snapshot_s > 0 || r->saves; }
+
 static void plan(steps_run_state *r)
 {
     static const double most_s[] = {0.001, 0.01, 0.1};
     r->n_workers = 1 + (int)world_draw(MOST_STEP_WORKERS);
     r->only_kills = r->seed % 2 == 1;
     r->replicas = world_chance(0.3);
+    r->snapshot_s = world_chance(0.5) ? (double)world_draw_ns(0.4, 3) / 1e9 : 0;
+    r->saves = world_chance(0.4);
+    r->most_doubles = world_chance(0.5) ? 1 + (int)world_draw(MOST_DOUBLES) : 0;
     r->timeouts_ignored = (int)world_draw(4);
     r->ps_failures_ignored = (int)world_draw(5);
     r->n_rounds = 3 + (int)world_draw(6);
-    r->n_faults = (int)world_draw(6);
+    r->n_faults = (int)world_draw(6) + 2 * writes_files(r);
     r->strikes_ns = MU_FOREVER; // until there is a coordinator
     r->server_ns = -30000000000;
     world_delays(0.0001, most_s[world_draw(MU_COUNT(most_s))]);
@@ -125,29 +131,53 @@ static void cut(int a, int b, int64_t until_ns)
 }
 
 // The copies are complete again if nothing has happened to a server for long.
+static bool is_recovered(const steps_run_state *r) { return world_now() > r->server_ns + 20000000000; }
+
 static bool may_lose_server(const steps_run_state *r)
 {
-    return r->replicas > 0 && r->round > 0 && world_now() > r->server_ns + 20000000000;
+    return r->round > 0 && (r->recovery.snapshots > 0 || (r->replicas > 0 && is_recovered(r)));
+}
+
+static fault draw_fault(const steps_run_state *r)
+{
+    if (writes_files(r) && world_chance(0.3))
+        return FAULT_DISK;
+    if (r->only_kills)
+        return FAULT_KILL;
+    return may_lose_server(r) && world_chance(0.5) ? FAULT_SERVER : (fault)world_draw(FAULT_SERVER);
+}
+
+// A fault that is about a server, until a time.
+static void note_server(steps_run_state *r, int64_t until_ns)
+{
+    r->crowded |= !is_recovered(r);
+    r->server_ns = MU_MAX(r->server_ns, until_ns);
+}
+
+static void fill_disks(steps_run_state *r, int64_t until_ns)
+{
+    world_fill_disks(until_ns);
+    r->full_ns = until_ns;
 }
 
 static void strike(steps_run_state *r)
 {
     steps_task *w = &r->workers[world_draw((uint64_t)r->n_workers)], *s = &r->servers[world_draw(STEP_SERVERS)];
-    const fault what = r->only_kills                                ? FAULT_KILL
-                       : may_lose_server(r) && world_chance(0.5) ? FAULT_SERVER
-                                                                  : (fault)world_draw(FAULT_SERVER);
+    const fault what = draw_fault(r);
     const int64_t until_ns = world_now() + world_draw_ns(0.2, 6);
     steps_task *struck = what == FAULT_KILL || (what != FAULT_SERVER && world_chance(0.6)) ? w : s;
     const int other = world_chance(0.5) ? r->coordinator_host : s->host;
     r->n_faults--;
     r->strikes_ns = until_ns + world_draw_ns(0.1, 4);
-    if (!struck->alive || struck->server == NULL)
+    if (what == FAULT_DISK)
+        fill_disks(r, until_ns);
+    if (what == FAULT_DISK || !struck->alive || struck->server == NULL)
         return;
     world_note("fault %d at host %d until %.6f", what, struck->host, (double)until_ns / 1e9 - 1);
     if (what != FAULT_KILL)
         disturb(r, struck->process);
     if (!struck->worker || (what == FAULT_CUT && other != r->coordinator_host))
-        r->server_ns = MU_MAX(r->server_ns, until_ns);
+        note_server(r, until_ns);
     switch (what) {
     case FAULT_KILL:
         end_task(struck, true);
@@ -156,7 +186,6 @@ static void strike(steps_run_state *r)
     case FAULT_SERVER:
         end_task(struck, true);
         struck->start_ns = until_ns;
-        r->server_ns = until_ns;
         break;
     case FAULT_STOP: threads_pause(struck->process, until_ns); break;
     case FAULT_CUT: cut(struck->host, other == struck->host ? r->coordinator_host : other, until_ns); break;
@@ -176,11 +205,26 @@ static int64_t next_change(const steps_run_state *r)
         next = MU_MIN(next, r->workers[i].start_ns);
     for (int i = 0; i < STEP_SERVERS; i++)
         next = MU_MIN(next, r->servers[i].start_ns);
+    for (int i = 0; i < r->n_doubles; i++)
+        next = MU_MIN(next, r->doubles[i].at_ns);
     return next;
+}
+
+static void send_doubles(steps_run_state *r)
+{
+    for (int i = 0; i < r->n_doubles; i++) {
+        doubled *d = &r->doubles[i];
+        if (world_now() < d->at_ns)
+            continue;
+        d->at_ns = MU_FOREVER;
+        d->process = new_process(NULL);
+        threads_start(d->process, r->coordinator_host, doubles_send, d);
+    }
 }
 
 static void change(steps_run_state *r)
 {
+    send_doubles(r);
     for (int i = 0; i < r->n_workers; i++)
         if (world_now() >= r->workers[i].start_ns)
             start_task(&r->workers[i]);
@@ -255,10 +299,14 @@ static uint64_t run_seed(uint64_t seed, bool print)
     play(r);
     if (print)
         printf("seed %llu: %d workers, %d steps in %d rounds, %d runs again, %d errors raised, %d steps cancelled, "
-               "%d processes, %.1f s\n", (unsigned long long)seed, r->n_workers, r->n_steps, r->round, r->n_again,
-               r->n_errors, r->n_cancelled, r->n_processes, (double)world_now() / 1e9 - 1);
+               "%d processes, %d requests twice, %lld snapshots (%lld failed), %lld restores, %lld failovers, %d "
+               "checkpoints, %d updates lost, %.1f s\n", (unsigned long long)seed, r->n_workers, r->n_steps, r->round,
+               r->n_again, r->n_errors, r->n_cancelled, r->n_processes, r->n_doubles, (long long)r->recovery.snapshots,
+               (long long)r->recovery.failed_snapshots, (long long)r->recovery.restores,
+               (long long)r->recovery.failovers, r->n_saved, r->n_lost, (double)world_now() / 1e9 - 1);
     const uint64_t hash = world_hash();
     end(r);
+    doubles_end();
     threads_end();
     world_end();
     return hash;
@@ -272,7 +320,8 @@ static bool plant(const char *name)
         mu_defect defect;
     } defects[] = {{"lost", MU_DEFECT_LOST_STEP},         {"retried", MU_DEFECT_RETRIED_ERROR},
                    {"early", MU_DEFECT_EARLY_ERROR},      {"uncancelled", MU_DEFECT_NOT_CANCELLED},
-                   {"again", MU_DEFECT_ERROR_TWICE},      {"values", MU_DEFECT_LOST_VALUES}};
+                   {"again", MU_DEFECT_ERROR_TWICE},      {"values", MU_DEFECT_LOST_VALUES},
+                   {"doubled", MU_DEFECT_DOUBLED_RUN},    {"half", MU_DEFECT_HALF_FILE}};
     for (size_t i = 0; name != NULL && i < MU_COUNT(defects); i++)
         if (strcmp(defects[i].name, name) == 0) {
             mu__planted = defects[i].defect;
@@ -292,7 +341,8 @@ static const char *about(void)
 int main(int argc, char **argv)
 {
     static const simulation steps = {.name = "steps_simulator",
-                                     .options = " [--defect lost | retried | early | uncancelled | again | values]",
+                                     .options = " [--defect lost | retried | early | uncancelled | again | values | "
+                                                "doubled | half]",
                                      .twice_every = TWICE_EVERY,
                                      .play = run_seed,
                                      .about = about};

@@ -3,11 +3,11 @@
 // the checker finds what was planted.
 #include "stores.h"
 
+#include "late.h"
+
 #include "rpc/client/client.h"
 
-#include <dirent.h>
 #include <stdlib.h>
-#include <unistd.h>
 
 enum { MOST_ROUNDS = 20000, TWICE_EVERY = 50, LARGE_BYTES = 700 };
 #define LIMIT_NS 400000000000
@@ -16,7 +16,6 @@ stores_run now_running;
 #ifdef MU_PLANT_DEFECTS
 mu_defect mu__planted;
 #endif
-static char scratch[] = "/tmp/stores-XXXXXX";
 
 // ---- The plan -----------------------------------------------------------------------------------
 
@@ -62,7 +61,7 @@ static void plan(stores_run *r)
     configure(r);
     r->heartbeat_s = 2;
     r->n_faults = 1 + (int)world_draw(4);
-    snprintf(r->folder, sizeof r->folder, "%s", scratch);
+    snprintf(r->folder, sizeof r->folder, "%s", seeds_folder());
     const double longest_s = most_s[world_draw(MU_COUNT(most_s))];
     world_delays(0.0001,
                  r->breaks ? MU_MIN(longest_s, 0.005) : longest_s); // whoever is cut off connects before the next
@@ -128,17 +127,7 @@ static void replace_worker(stores_run *r, worker_task *w)
 
 // ---- Messages that come late --------------------------------------------------------------------
 
-enum { MOST_LATE = 8 };
-
-static struct {
-    mu_rpc_client *client;
-    const char *method;
-    int n, process, host;
-    mu_value *messages[MOST_LATE]; // retained
-    int64_t at_ns[MOST_LATE];
-    mu_rpc_result *results[MOST_LATE];
-    int64_t due_ns;
-} ghost;
+static late_requests ghost;
 
 // The order by which a server became, or stayed, primary.
 static mu_value *order_of(const mu_store *store)
@@ -150,34 +139,10 @@ static mu_value *order_of(const mu_store *store)
                    MU_END);
 }
 
-static void ghost_end(void)
-{
-    mu_error_value ignored;
-    world_enter(ghost.process, ghost.host);
-    for (int i = 0; i < ghost.n; i++) {
-        mu_release(ghost.messages[i]);
-        mu_release(ghost.results[i]);
-    }
-    mu_release(ghost.client);
-    mu__error_move(&ignored);
-    memset(&ghost, 0, sizeof ghost);
-    ghost.due_ns = MU_FOREVER;
-}
-
-static void ghost_says(mu_value *message, int64_t at_ns)
-{
-    ghost.messages[ghost.n] = mu_retain(message);
-    ghost.at_ns[ghost.n++] = at_ns;
-}
-
 // Sends what it has to whoever has the server's address then.
 static void ghost_goes(const server_task *s, const char *method)
 {
-    char address[32];
-    world_enter(ghost.process, ghost.host);
-    snprintf(address, sizeof address, "10.0.0.%d:%d", s->host + 1, PORT);
-    ghost.client = mu_retain(mu_rpc_client_new("muster", address));
-    ghost.method = method;
+    late_begin(&ghost, s->host, PORT, method);
     ghost.due_ns = world_now() + world_draw_ns(0.001, 0.1);
 }
 
@@ -185,13 +150,13 @@ static void ghost_goes(const server_task *s, const char *method)
 static void repeat_orders(stores_run *r, const server_task *s)
 {
     mu_stores *stores = mu__stores_of(s->rpc);
-    ghost_end();
+    late_end(&ghost);
     mu_pool *pool = mu_pool_open();
     ghost.process = r->n_processes++;
     ghost.host = r->coordinator_host;
     for (size_t i = 0; i < stores->stores.n; i++)
         if (stores->stores.items[i]->role == MU_STORE_PRIMARY)
-            ghost_says(order_of(stores->stores.items[i]), world_now());
+            late_add(&ghost, order_of(stores->stores.items[i]), world_now());
     if (ghost.n > 0)
         ghost_goes(s, "muster.store.lead");
     mu_pool_close(pool);
@@ -202,13 +167,14 @@ static void repeat_orders(stores_run *r, const server_task *s)
 static void repeat_questions(stores_run *r, const server_task *s, int host)
 {
     const int64_t asked = mu__stores_of(s->rpc)->polls[1];
-    ghost_end();
+    late_end(&ghost);
     mu_pool *pool = mu_pool_open();
     ghost.process = r->n_processes++;
     ghost.host = host;
     for (int i = 0; i < MOST_LATE; i++) {
         const int64_t numbers[2] = {asked - 2 * MOST_LATE + 2 * i, asked - 2 * MOST_LATE + 2 * i - 1}, cut = 0;
-        ghost_says(
+        late_add(
+            &ghost,
             mu_list(mu__numbers_value(numbers, 2), mu__numbers_value(NULL, 0), mu__numbers_value(&cut, 1), MU_END),
             world_now() + 1500000000 + i * (int64_t)400000000);
     }
@@ -221,12 +187,7 @@ static void ghost_run(void)
     world_enter(ghost.process, ghost.host);
     mu_pool *pool = mu_pool_open();
     mu_error_value ignored;
-    int64_t next_ns = MU_FOREVER;
-    for (int i = 0; i < ghost.n; i++)
-        if (ghost.results[i] == NULL && world_now() >= ghost.at_ns[i])
-            ghost.results[i] = mu__client_call(ghost.client, ghost.method, ghost.messages[i], 5, NULL, NULL);
-        else if (ghost.results[i] == NULL)
-            next_ns = MU_MIN(next_ns, ghost.at_ns[i]);
+    const int64_t next_ns = late_send(&ghost);
     ghost.due_ns = MU_MIN(mu__client_step(ghost.client), next_ns);
     mu__error_move(&ignored);
     mu_pool_close(pool);
@@ -403,7 +364,7 @@ static void follow_division(stores_run *r)
 static void lose_coordinator(stores_run *r)
 {
     coordinator_kill();
-    ghost_end();
+    late_end(&ghost);
     r->coordinators++;
     r->takes_over_ns = world_now() + world_draw_ns(0.01, 6);
     r->coordinator_due_ns = MU_FOREVER;
@@ -662,7 +623,7 @@ static void check_open(int process)
 
 static void end(stores_run *r)
 {
-    ghost_end();
+    late_end(&ghost);
     for (int i = 0; i < r->n_workers; i++)
         worker_kill(&r->workers[i]);
     coordinator_end();
@@ -670,20 +631,6 @@ static void end(stores_run *r)
         server_kill(&r->servers[i]);
     for (int i = 0; i < r->n_processes; i++)
         check_open(i);
-}
-
-static void empty_scratch(bool remove_it)
-{
-    DIR *folder = opendir(scratch);
-    for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
-        char path[400];
-        snprintf(path, sizeof path, "%s/%s", scratch, entry->d_name);
-        unlink(path);
-    }
-    if (folder != NULL)
-        closedir(folder);
-    if (remove_it)
-        rmdir(scratch);
 }
 
 static uint64_t run_seed(uint64_t seed, bool print)
@@ -708,7 +655,6 @@ static uint64_t run_seed(uint64_t seed, bool print)
     end(r);
     const uint64_t hash = world_hash();
     world_end();
-    empty_scratch(false);
     return hash;
 }
 
@@ -750,12 +696,9 @@ int main(int argc, char **argv)
     setenv("MUSTER_TIMEOUT", "300", 1);
     setenv("MUSTER_ALLOW_UNAUTHENTICATED", "1", 1);
     unsetenv("MUSTER_CLUSTER_KEY");
-    if (mkdtemp(scratch) == NULL || mu_init(.cpu_devices = 1) != MU_OK ||
-        !plant(seeds_option(argc, argv, "--defect"))) {
-        fprintf(stderr, "stores_simulator: no folder %s, or no such defect in this build\n", scratch);
+    if (mu_init(.cpu_devices = 1) != MU_OK || !plant(seeds_option(argc, argv, "--defect"))) {
+        fprintf(stderr, "stores_simulator: the library does not begin, or there is no such defect in this build\n");
         return 2;
     }
-    const int code = seeds_play(&stores, argc, argv);
-    empty_scratch(true);
-    return code;
+    return seeds_play(&stores, argc, argv);
 }
