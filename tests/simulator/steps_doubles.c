@@ -1,5 +1,6 @@
-// Requests that arrive twice in the simulated cluster with a coordinator: some that a process sends are sent again by
-// another one, at once or much later, when the first may have died and the receiver may be a new process.
+// Requests that arrive twice in the simulated cluster with a coordinator: some that a server or a worker reads are sent
+// to it again by another process, at once or much later, when the first sender may have died and the receiver may be a
+// new process.
 //
 // Those are doubled that the protocol promises to take once, or that change nothing the second time. Not doubled is
 // what is sent once over one connection and means something else each time: making, changing and freeing what a server
@@ -8,11 +9,11 @@
 
 #include "late.h"
 
-#include "comm/sessions/session.h"
 #include "rpc/client/client.h"
+#include "rpc/server/server.h"
 
-mu_status __real_mu__session_request(mu_session *session, const mu_request_options *request);
-mu_status __wrap_mu__session_request(mu_session *session, const mu_request_options *request);
+void __real_mu__server_asked(mu_node *node, int member, const mu_request *request);
+void __wrap_mu__server_asked(mu_node *node, int member, const mu_request *request);
 
 static bool is_sent_once(const char *method)
 {
@@ -20,31 +21,44 @@ static bool is_sent_once(const char *method)
 }
 
 // Questions about the servers' state are most of the traffic.
-static bool is_drawn(const mu_rpc_result *result)
+static bool is_drawn(const char *method)
 {
-    steps_run_state *r = &steps_now;
-    return r->n_doubles < r->most_doubles && result->message != NULL && !is_sent_once(result->method) &&
-           world_chance(strcmp(result->method, "muster.store.state") == 0 ? 0.004 : 0.05);
+    return steps_now.n_doubles < steps_now.most_doubles && !is_sent_once(method) &&
+           world_chance(strcmp(method, "muster.store.state") == 0 ? 0.004 : 0.05);
 }
 
-// With the client's lock held.
-static void note(const mu_rpc_result *result)
+static void note(const char *method, uint64_t call, mu_message *arguments)
 {
-    steps_run_state *r = &steps_now;
-    doubled *d = &r->doubles[r->n_doubles++];
-    *d = (doubled){.call = result->id, .message = mu_retain(result->message),
+    doubled *d = &steps_now.doubles[steps_now.n_doubles++];
+    *d = (doubled){.host = world_host(), .call = call, .message = arguments,
                    .at_ns = world_now() + (world_chance(0.5) ? world_draw_ns(0, 0.05) : world_draw_ns(0.05, 20))};
-    snprintf(d->method, sizeof d->method, "%.63s", result->method);
-    if (sscanf(mu__client_address(result->owner), "10.0.0.%d:", &d->host) == 1)
-        d->host--;
-    world_note("\"%s\" to host %d comes again at %.6f", d->method, d->host, (double)d->at_ns / 1e9 - 1);
+    snprintf(d->method, sizeof d->method, "%s", method);
+    world_note("\"%s\" comes again at %.6f", method, (double)d->at_ns / 1e9 - 1);
 }
 
-mu_status __wrap_mu__session_request(mu_session *session, const mu_request_options *request)
+// A call whose arguments did not come in parts.
+static void look_at(const mu_request *request)
 {
-    if (strcmp(request->method, "rpc.call") == 0 && is_drawn(request->arg))
-        note(request->arg);
-    return __real_mu__session_request(session, request);
+    char method[sizeof steps_now.doubles[0].method] = "";
+    mu_cursor cursor = mu__cursor(request->data, request->bytes);
+    const uint64_t call = mu__cursor_u64_little(&cursor), transfer = mu__cursor_u64_little(&cursor);
+    const size_t n = mu__cursor_u8(&cursor);
+    const uint8_t *name = mu__cursor_bytes(&cursor, n);
+    if (name == NULL || transfer != 0 || n >= sizeof method)
+        return;
+    memcpy(method, name, n);
+    mu_message *arguments = is_drawn(method) ? mu__message_new(mu__cursor_left(&cursor)) : NULL;
+    if (arguments == NULL)
+        return;
+    mu__put_bytes(arguments->data, cursor.at, arguments->bytes);
+    note(method, call, arguments);
+}
+
+void __wrap_mu__server_asked(mu_node *node, int member, const mu_request *request)
+{
+    if (strcmp(request->method, "rpc.call") == 0)
+        look_at(request);
+    __real_mu__server_asked(node, member, request);
 }
 
 // The call has the number that it had.

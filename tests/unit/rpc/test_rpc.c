@@ -68,6 +68,8 @@ static ends connect_ends(const mu_rpc_server_args *limits)
     mu_rpc_server_register(e.server, "multiply", .fn = multiply, .input_signature = "(int32[], int32[])",
                            .output_signature = "int32[]");
     mu_rpc_server_register(e.server, "echo", .fn = echo);
+    mu_rpc_server_register(e.server, "once", .fn = nothing);
+    assert_int_equal(mu__server_once(e.server, "once"), MU_OK);
     mu_rpc_server_register(e.server, "nothing", .fn = nothing);
     mu_rpc_server_register(e.server, "broken", .fn = broken);
     mu_rpc_server_register(e.server, "wait", .fn = wait_forever, .arg = e.accumulator);
@@ -126,8 +128,8 @@ static void test_the_list_of_methods(void **state)
     const char *const *methods = mu_rpc_client_methods(e.client);
     assert_non_null(methods);
     assert_string_equal(methods[0], "multiply");
-    assert_string_equal(methods[4], "wait");
-    assert_null(methods[5]);
+    assert_string_equal(methods[5], "wait");
+    assert_null(methods[6]);
     assert_string_equal(mu_rpc_client_signature(e.client, "multiply"), "(int32[], int32[]) -> int32[]");
     assert_string_equal(mu_rpc_client_signature(e.client, "echo"), "? -> ?");
     assert_null(mu_rpc_client_signature(e.client, "sing"));
@@ -185,6 +187,30 @@ static void test_cancelling(void **state)
     expect_result(result, MU_CANCELLED, "was cancelled");
     await(&n_stopped, stopped + 1);
     assert_int_equal(mu_rpc_result_cancel(result), MU_OK);
+    mu_pool_close(pool);
+}
+
+// The second call of either client has one number, for one request. The first client's waits for the server's only
+// thread, and is cancelled before it begins.
+static void test_a_call_that_was_cancelled_does_not_begin_when_it_comes_again(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const ends e = connect_ends(&(mu_rpc_server_args){.max_threads = 1});
+    const int running = atomic_load(&n_running), stopped = atomic_load(&n_stopped);
+    mu_rpc_result *busy = mu_rpc_call(e.client, "wait");
+    await(&n_running, running + 1);
+    mu__context()->request = 77;
+    mu_rpc_result *result = mu_rpc_call(e.client, "once");
+    mu__result_settle(result, NULL);
+    expect_result(result, MU_CANCELLED, "was cancelled");
+    assert_int_equal(mu_rpc_result_cancel(busy), MU_OK);
+    await(&n_stopped, stopped + 1);
+    mu_rpc_client *again = mu_rpc_client_new("muster", mu_rpc_server_address(e.server));
+    assert_non_null(mu_rpc_client_methods(again));
+    expect_result(mu_rpc_call(again, "once"), MU_FAILED_PRECONDITION, "has come before");
+    expect_result(mu_rpc_call(again, "once"), MU_OK, "");
+    mu__context()->request = 0;
     mu_pool_close(pool);
 }
 
@@ -432,6 +458,7 @@ int main(void)
         cmocka_unit_test(test_large_values_pass_beside_small_ones),
         cmocka_unit_test(test_a_deadline_ends_the_call_on_both_sides),
         cmocka_unit_test(test_cancelling),
+        cmocka_unit_test(test_a_call_that_was_cancelled_does_not_begin_when_it_comes_again),
         cmocka_unit_test(test_cancelling_without_memory),
         cmocka_unit_test(test_a_client_that_leaves_cancels_its_calls),
         cmocka_unit_test(test_a_server_that_stops_ends_its_calls),
