@@ -1,6 +1,6 @@
 // A million tiny steps on two replicas, some of which fail: before the collective, after a write, in a callback, with
-// unequal numbers of merge calls, while tracing. Every run ends, says what went wrong, leaves the variable as it was
-// or marked, and the memory stays flat. Usage: stress [STEPS [KIB]]; KIB: how much the memory may grow
+// unequal numbers of merge calls, while tracing. Every run ends, gives its error, leaves the variable unchanged or
+// poisoned, and the memory does not grow. Usage: stress [STEPS [KIB]]; KIB: how much the memory may grow.
 #include <muster.h>
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ static uint64_t next_random(uint64_t *state)
     return *state >> 33;
 }
 
-// Nothing is written before the replicas have met; then one of them may fail behind its write.
+// Nothing is written before the replicas have met; after that one of them may fail following its write.
 static mu_value *step(mu_value *arguments, void *arg)
 {
     stress *s = arg;
@@ -119,7 +119,7 @@ static bool complain(const stress *s, const char *what)
     return false;
 }
 
-// After a failed step the variable has its value, or refuses to be read until it is assigned.
+// After a failed step the variable has its old value, or refuses to be read until it is assigned.
 static bool check_variable(stress *s, bool ran)
 {
     s->wanted += s->now == WELL && ran;

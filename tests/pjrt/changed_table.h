@@ -1,4 +1,4 @@
-// Puts functions of a test's own into the table of a plugin that is in use: they count, change or hold up its calls.
+// Puts functions of a test's own into the table of a plugin that is in use, to count, change or delay its calls.
 #ifndef MU_TESTS_PJRT_CHANGED_TABLE_H
 #define MU_TESTS_PJRT_CHANGED_TABLE_H
 

@@ -1,6 +1,6 @@
 // Compiled only, by check_api.sh: our declarations of PJRT against a plugin's own header.
 //
-// A newer plugin's structs may have grown, so sizes are compared with at least; offsets must be equal.
+// A newer plugin's structs may be larger, so sizes must be at least ours; offsets must be equal.
 #include "engine/pjrt/api.h"
 #include "topology_api.h"
 

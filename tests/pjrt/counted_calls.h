@@ -1,4 +1,4 @@
-// Counts what a plugin compiles and launches. One for each test program: its setup calls start_counting.
+// Counts the compilations and launches of a plugin. Each test program has one; its set-up calls start_counting.
 #ifndef MU_TESTS_PJRT_COUNTED_CALLS_H
 #define MU_TESTS_PJRT_COUNTED_CALLS_H
 

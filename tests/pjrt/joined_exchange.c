@@ -1,5 +1,5 @@
-// How the processes of joined_plugin give each other the arguments of a launch: as files, one from each node to each
-// other, which the receiver removes.
+// How the processes of joined_plugin pass the arguments of a launch to each other: as files, one from each node to each
+// other node, which the receiver removes.
 #include "joined_plugin.h"
 
 #include <errno.h>
@@ -34,8 +34,8 @@ static void fail(const char *what, const char *path)
     abort();
 }
 
-// A file gets its name when it is whole. A process that has ended has taken the empty folder along: this one then waits
-// for what never comes, as for every process that is gone.
+// A file gets its name once it is complete. A process that has ended has removed the empty folder: this process then
+// waits for a file that never comes, as it does for every process that is gone.
 void joined_send(const joined_world *world, int launch, const joined_parcel *parcel)
 {
     for (int to = 0; to < world->nodes; to++) {

@@ -88,7 +88,7 @@ static pj_error *send_arguments(const job *j)
     return error;
 }
 
-// Participants of different programs would wait for each other for ever.
+// Participants with different programs would wait for each other for ever.
 static void need_same(const job *j, const joined_parcel *parcel, int node)
 {
     head theirs;
@@ -116,7 +116,7 @@ static pj_error *unpack_argument(pj_client *client, const joined_parcel *parcel,
     return error ? error : joined_await_inner(args.done);
 }
 
-// The argument lists of all devices: own ones, and those that others have sent.
+// The argument lists of all devices: this process's own, and those that others have sent.
 static pj_error *gather(const job *j, pj_device *const *devices, pj_buffer ***lists)
 {
     joined_parcel parcels[JOINED_NODES] = {{0}};
@@ -160,7 +160,7 @@ static void destroy_inner(pj_buffer *inner)
         joined_call(PJ_BUFFER_DESTROY, &JOINED_ARGS(pj_buffer_args, .buffer = inner));
 }
 
-// Own results become those of the launch; what belongs to others is destroyed.
+// The results of this process's devices become those of the launch; the others are destroyed.
 static void sort_results(const job *j, pj_buffer ***lists, pj_buffer ***results)
 {
     size_t own = 0;

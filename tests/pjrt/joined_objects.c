@@ -23,7 +23,7 @@ void *joined_alloc(size_t bytes)
 
 enum { MOST_ERRORS = 64, LONGEST = 1200 };
 
-// The plugin's own errors are known by their place; the oldest one is used again. All others are the CPU plugin's.
+// The plugin's own errors are recognised by their address; the oldest one is reused. All others are the CPU plugin's.
 struct pj_error {
     int code;
     char message[LONGEST];
@@ -226,7 +226,7 @@ static pj_error *event_await(void *args)
     return joined_call(PJ_EVENT_AWAIT, &JOINED_ARGS(pj_event_args, .event = event->inner));
 }
 
-// Asked only of an event that is ready.
+// Called only for events that are ready.
 static pj_error *event_error(void *args)
 {
     const pj_event *event = ((pj_event_args *)args)->event;

@@ -1,11 +1,11 @@
 // The table of joined_plugin: clients, devices and programs. joined_plugin.h says what the plugin is.
 //
-// Process i of n is told so by the options node_id and num_nodes, as GPU plugins are, or by TPU_WORKER_ID and the names
-// in TPU_WORKER_HOSTNAMES, as libtpu is; without either it is alone. Its devices are MU_PLUGIN_EACH (2) or the option
-// cpu_device_count; those of process i are numbers i * each and following. A launch that a process joins later than
-// MU_PLUGIN_LATE_SECONDS (20) ends the others by SIGABRT, as inside of XLA, also if that process has died; so a test
-// that ends well has not reached that. MU_PLUGIN_DIES_IN="process:launch": that process ends in its launch of this
-// number (from 0) on the devices of all.
+// Process i of n learns both numbers from the options node_id and num_nodes, as GPU plugins do, or from TPU_WORKER_ID
+// and the names in TPU_WORKER_HOSTNAMES, as libtpu does; without either it is alone. Its devices are MU_PLUGIN_EACH (2)
+// or the option cpu_device_count; those of process i are numbers i * each and following. If a process joins a launch
+// later than MU_PLUGIN_LATE_SECONDS (20), the others end by SIGABRT, as inside of XLA, also if that process has died;
+// so a test that succeeds has not reached that. MU_PLUGIN_DIES_IN="process:launch": that process ends in its launch of
+// this number (from 0) on the devices of all.
 #include "joined_plugin.h"
 
 #include <dlfcn.h>
@@ -50,7 +50,7 @@ static pj_error *get(const pj_client_create_args *create, const char *key, char 
     return NULL;
 }
 
-// Each puts a key and gets those of all others. The first one makes the folder for arguments, and tells it.
+// Each process puts a key and gets those of all others. The first one makes the folder for arguments and puts its name.
 static pj_error *meet(const pj_client_create_args *create)
 {
     char key[KEY_BYTES], ignored[sizeof world.folder];

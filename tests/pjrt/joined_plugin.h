@@ -1,9 +1,9 @@
 // Shared by the files of joined_plugin, a plugin of the tests' own whose programs run on the devices of several
 // processes, and by the tests that read what it counts.
 //
-// It wraps the published CPU plugin, whose collectives stay inside of one process: each process opens that with the
-// devices of all processes and shows its own ones as addressable. A launch sends the arguments of the own devices to
-// all other processes, runs the whole program on all devices, and returns the results of the own ones. The handles of
+// It wraps the published CPU plugin, whose collectives stay inside of one process: each process opens that plugin with
+// the devices of all processes and shows its own ones as addressable. A launch sends the arguments of its own devices
+// to all other processes, runs the whole program on all devices, and returns the results of its own devices. Handles of
 // buffers, events and loaded programs are this plugin's own, since results exist before the program has run.
 #ifndef MU_TESTS_PJRT_JOINED_PLUGIN_H
 #define MU_TESTS_PJRT_JOINED_PLUGIN_H
@@ -12,8 +12,8 @@
 
 #include <pthread.h>
 
-// What the exported joined_plugin_counts has: programs compiled and launched on devices of several processes, and on
-// those of this one.
+// The numbers in the exported joined_plugin_counts: programs compiled and launched on devices of several processes, and
+// on those of this process alone.
 enum { JOINED_COMPILED, JOINED_LAUNCHED, OWN_COMPILED, OWN_LAUNCHED, JOINED_COUNTS };
 
 enum { JOINED_INVALID = 3, JOINED_ALREADY_EXISTS = 6, JOINED_UNIMPLEMENTED = 12, JOINED_INTERNAL = 13 };
@@ -53,7 +53,7 @@ void *joined_alloc(size_t bytes);    // zeroed; ends the process without memory
 pj_error *joined_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
 pj_error *joined_error_of(int code, const char *message, size_t bytes);  // as plugins' callbacks make one
 
-// The end of a launch: opened once, with an error (code) or without.
+// The end of a launch: opened once, with or without an error (code).
 typedef struct joined_gate joined_gate;
 joined_gate *joined_gate_new(void);
 joined_gate *joined_gate_keep(joined_gate *gate);
@@ -71,7 +71,7 @@ pj_buffer *joined_buffer_keep(pj_buffer *buffer);
 void joined_buffer_drop(pj_buffer *buffer);
 pj_error *joined_buffer_inner(pj_buffer *buffer, pj_buffer **inner);  // waits for it
 
-// An event is the CPU plugin's (NULL: none), or shows a gate.
+// An event is the CPU plugin's (NULL: none) or that of a gate.
 pj_event *joined_event(pj_event *inner, joined_gate *gate);
 
 pj_error *joined_await_inner(pj_event *inner);  // and destroys it; NULL is accepted
@@ -93,7 +93,7 @@ typedef struct joined_world {
     pj_client *client;          // the CPU plugin's; one at a time
 } joined_world;
 
-// joined_send gives a parcel to all other nodes. joined_receive waits for that of one node; if that is late it ends
+// joined_send sends a parcel to all other nodes. joined_receive waits for the parcel of one node; if it is late it ends
 // this process, as XLA does.
 void joined_send(const joined_world *world, int launch, const joined_parcel *parcel);
 joined_parcel joined_receive(const joined_world *world, int launch, int node);
@@ -113,9 +113,9 @@ struct pj_loaded {
 
 void joined_count(int what);
 
-// joined_launch starts a program of all processes; its results and events show when it has ended.
+// joined_launch starts a program of all processes; errors show in its results and events once it has ended.
 pj_error *joined_launch(const joined_world *world, const pj_execute_args *args);
-// joined_wait_for_launches ends when all have ended; the next one is number 0 again.
+// joined_wait_for_launches returns when all launches have ended; the next one is number 0 again.
 void joined_wait_for_launches(void);
 
 #endif

@@ -1,5 +1,5 @@
 // Runs a unit test of another folder on the device that MU_TEST_DEVICE names: its eager ops, and its functions,
-// variables and models that name no strategy. Linked with --wrap=mu_init_with, so that the tests know nothing of it.
+// variables and models that name no strategy. Linked with --wrap=mu_init_with, so that the tests need no change.
 #include <muster.h>
 
 #include <stdlib.h>

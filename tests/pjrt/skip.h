@@ -1,4 +1,4 @@
-// What the plugin's tests share: they are skipped, loudly, where the plugin is not there.
+// What the plugin's tests share: without the plugin they are skipped, with a message.
 #ifndef MU_TESTS_PJRT_SKIP_H
 #define MU_TESTS_PJRT_SKIP_H
 

@@ -1,6 +1,6 @@
 // Checks in device programs: assert and check_numerics fail with the native engine's error, also in branches and loops,
-// on one device and on several replicas, in one program and in parts; what surely holds or fails is decided when the
-// program is compiled.
+// on one device and on several replicas, in one program and in parts; checks whose result is certain are decided when
+// the program is compiled.
 #include "counted_calls.h"
 #include "compare_leaves.h"
 #include "skip.h"
@@ -36,7 +36,7 @@ static mu_value *positive(mu_value *arguments, void *arg)
     return mu_of(mu_add(x, x));
 }
 
-// The first that fails is the error.
+// The first failing check is the error.
 static mu_value *twice(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -104,7 +104,7 @@ static mu_value *doubled(mu_value *loop, void *arg)
     return list(mu_multiply(mu_at(loop, 0), number(2)));
 }
 
-// A check that is behind the last round does not count.
+// A check that would come after the last iteration does not count.
 static mu_value *in_a_condition(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -152,7 +152,7 @@ static mu_value *run_on(const char *device, mu_traceable *fn, const float data[N
     return mu_run(mu_one_device_strategy(device), mu_function_new(fn, NULL), argument(data));
 }
 
-// What is said of the op, with its place in this file: what is said of the run around it is the engine's.
+// The op's part of the message, with its line in this file; the part about the run around it differs between engines.
 static void op_of(const mu_error *error, char text[512])
 {
     const char *begin = strstr(error->message, "assert: ");
@@ -268,7 +268,7 @@ static mu_value *parts(mu_strategy *strategy, const int64_t sizes[REPLICAS], flo
 
 static const int64_t equal[REPLICAS] = {2, 2, 2}, unequal[REPLICAS] = {3, 2, 2};
 
-// All replicas together have the rows in one program; in parts the host gathers them.
+// In one program all replicas together have the rows; in parts the host gathers them.
 static void test_conditions_on_shapes_of_all(void **state)
 {
     (void)state;
@@ -352,7 +352,7 @@ static void check_replicas(const char *what, mu_traceable *fn, const int64_t siz
     expect_failure(what, mu_run(xla, mu_function_new(fn, NULL), parts(xla, sizes, bad)), message);
 }
 
-// A value of the last replica alone is bad.
+// Only the last replica has an invalid value.
 static void test_replicas(void **state)
 {
     (void)state;
@@ -365,7 +365,8 @@ static void test_replicas(void **state)
                           parts(mu_mirrored_strategy(.devices = devices), equal, 1)), "a replica runs away (element 0");
 }
 
-// The program has run to its end, so what it has written is in doubt on every replica; parts stop in front of that.
+// The program has run to its end, so the variables that it has written are in doubt on every replica; a step in parts
+// stops before that.
 static void test_what_a_failed_check_leaves(void **state)
 {
     (void)state;

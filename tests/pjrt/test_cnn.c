@@ -1,7 +1,7 @@
 // The CNN's whole training step on two engines: the same weights, the same batches, ten steps.
 //
-// The step has everything in it: forward, loss, gradients, Adam, metrics, state. The losses of the plugin must
-// stay within 1e-4 of the native engine's, and the weights at the end close as well; on one device and on two.
+// The step is complete: forward pass, loss, gradients, Adam, metrics, state. The losses of the plugin must be within
+// 1e-4 of the native engine's, and the final weights close as well; on one device and on two.
 #include "skip.h"
 
 #include "engine/engine.h"
@@ -74,7 +74,7 @@ static void keep_weights(training *job)
     }
 }
 
-// Replicas that see the same batch have the same loss; the numbers say which one is off.
+// Replicas that see the same batch have the same loss; the message shows which one differs.
 static void same_on_all_replicas(mu_strategy *strategy, mu_value *losses, int step)
 {
     const mu_value *all = mu_local_results(strategy, losses);

@@ -1,6 +1,6 @@
-// What compiling says when it goes wrong: a deadline, XLA's own words with the user's op and variable in front, and a
-// program that does not fit into the device's memory, which is refused before it is launched. What it says while it
-// lasts, what it writes for people to read, and how many programs are kept.
+// Errors and messages of compilation: a deadline, XLA's own words after the user's op and variable, and a program that
+// does not fit into the device's memory, which is refused before it is launched. Also the messages while it lasts, the
+// text files that it writes, and how many programs are kept.
 #include "changed_table.h"
 #include "skip.h"
 
@@ -36,7 +36,7 @@ static void wait_while_held(void)
     pthread_mutex_unlock(&plugin.lock);
 }
 
-// An operation that no dialect has, of the same length.
+// An operation that exists in no dialect, of the same length.
 static void break_text(char *text)
 {
     char *multiply = strstr(text, "stablehlo.multiply");
@@ -102,7 +102,7 @@ static int start(void **state)
     return 0;
 }
 
-// A compilation that was given up may be the last to let go of the client.
+// A compilation that was given up may be the last one to release the client.
 static int end(void **state)
 {
     mu_exit(true);
@@ -117,7 +117,7 @@ static int end(void **state)
 
 // ---- What is said -------------------------------------------------------------------------------
 
-// Standard error between listen and heard, which returns it.
+// Catches standard error between listen and heard, which returns it.
 static struct {
     FILE *file;
     int own;
@@ -184,7 +184,7 @@ static int start_in_a_hurry(void **state)
     return start(state);
 }
 
-// The compiler is held until the caller has given up; what it then makes is dropped.
+// The compiler is delayed until the caller has given up; the program that it then makes is dropped.
 static void test_compiling_has_a_deadline(void **state)
 {
     (void)state;
@@ -222,7 +222,7 @@ static void test_errors_of_the_compiler_name_the_op(void **state)
     assert_non_null(run(&function));
 }
 
-// The need is what the compiled program itself says; what the device has is the test's.
+// The memory needed is what the compiled program reports; the memory of the device is set by the test.
 static void test_memory_is_checked_before_the_launch(void **state)
 {
     (void)state;
@@ -248,7 +248,7 @@ static int start_talking(void **state)
     return start(state);
 }
 
-// The first test of this program: no product has been written before it.
+// Must run first: no product may have been lowered before it.
 static void test_the_precision_is_said_once(void **state)
 {
     (void)state;

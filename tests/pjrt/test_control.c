@@ -291,7 +291,7 @@ static mu_value *draw_and_look_up(mu_value *arguments, void *index)
     return end ? mu_of(mu_gather(mu_at(end, 0), mu_at(arguments, 1), 0, 0)) : NULL;
 }
 
-// One draw more does no harm, so the generator is not in doubt.
+// One more draw does no harm, so the generator is not in doubt.
 static void test_a_failed_run_leaves_generators_whole(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Devices that nobody names: of which plugin they are, and what a plugin that does not start changes.
+// Devices that nobody names: which plugin provides them, and the effect of a plugin that does not start.
 //
 // The CPU plugin is called cuda12 or cuda13 here, so that its devices are GPUs; a plugin that can be opened but not
 // started takes the place of one that does not fit the machine.
@@ -83,7 +83,7 @@ static void test_processors_without_gpus(void **state)
     expect_devices(mu_central_storage_strategy(), "XLA_CPU:", 3);
 }
 
-// The plugin for another version of the driver is installed too, and comes first.
+// The plugin for another driver version is installed too, and comes first.
 static void test_the_first_plugin_that_starts(void **state)
 {
     (void)state;
@@ -126,8 +126,8 @@ static void expect_sum(mu_strategy *strategy, mu_dtype dtype, bool inside)
     assert_int_equal(mu__strategy_launches(strategy), inside);
 }
 
-// Case core-122: GPUs reduce inside of their program, whatever the type, as NCCL does there; CPUs, and GPUs whose way
-// the program names, do it on the host.
+// Case core-122: GPUs reduce inside of their program, whatever the type, as NCCL does there; CPUs, and GPUs with a
+// reduction that the program names, reduce on the host.
 static void test_device_sets_choose_a_reduction(void **state)
 {
     (void)state;

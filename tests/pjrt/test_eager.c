@@ -1,5 +1,5 @@
-// Eager ops under an XLA device: each is compiled once, runs there, and leaves its results there; the host does what a
-// device program cannot.
+// Eager ops under an XLA device: each is compiled once, runs there, and leaves its results there; the host computes the
+// ops that a device program cannot.
 #include "changed_table.h"
 #include "skip.h"
 
@@ -223,7 +223,7 @@ static mu_value *plus_one(mu_value *element, void *arg)
     return mu_of(y);
 }
 
-// Pipelines, and initial values of weights, are computed on the host, wherever the program's own ops are.
+// Pipelines and initial values of weights are computed on the host, wherever the program's own ops run.
 static void test_pipelines_and_weights(void **state)
 {
     (void)state;

@@ -34,7 +34,7 @@ static int start(void **state) { return start_counting(state, MOST, NULL); }
 
 // ---- Comparing ----------------------------------------------------------------------------------
 
-// Parts [2, size, 3] of replicas, or [size, 2, 3]: numbers that tell where they come from.
+// Parts [2, size, 3] of replicas, or [size, 2, 3], filled with numbers that identify their source.
 static mu_value *parts(mu_strategy *strategy, mu_dtype dtype, int axis, int n, const int64_t sizes[MOST])
 {
     mu_value *values[MOST];
@@ -82,7 +82,7 @@ static mu_value *gather(mu_value *arguments, void *arg)
     return mu_list(mu_of(mu_all_gather(x, *(const int *)arg)), MU_END);
 }
 
-// What follows a gather depends on it, and is gathered again.
+// An op that depends on a gather, and whose result is gathered again.
 static mu_value *gather_twice(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -94,7 +94,7 @@ static mu_value *gather_twice(mu_value *arguments, void *arg)
                    mu_of(mu_add(x, mu_reduce_mean(again, 0))), mu_of(again), MU_END);
 }
 
-// The gradient of what each replica weighs comes back to the part of each.
+// The gradient of each replica's weighted whole comes back to the replicas' parts.
 static mu_value *differentiate(mu_value *arguments, void *arg)
 {
     mu_tensor *x = mu_identity(mu_at(arguments, 0));
@@ -131,7 +131,7 @@ static void test_types(void **state)
             check(mu_dtype_name(dtype), &(program){gather, (void *)&axis, dtype, 0, 2}, unequal[0], 0);
 }
 
-// Programs are compiled once for each size of the own part and of the whole, and found again.
+// Programs are compiled once for each size of a replica's part and of the whole, and reused.
 static void test_sizes_that_change(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void test_sizes_that_change(void **state)
     assert_int_equal(calls.most_devices, MOST);
 }
 
-// With room for one set of programs behind the gather the others are freed, and compiled again.
+// With room for one set of programs behind the gather, other sets are freed and compiled again when needed.
 static void test_room_for_few_programs(void **state)
 {
     (void)state;
@@ -237,7 +237,7 @@ static void test_loops_and_slices(void **state)
     assert_int_equal(calls.most_devices, 1);
 }
 
-// The host also gathers parts of equal sizes, where the user asks for another way to reduce.
+// The host also gathers parts of equal sizes if the program names another way to reduce.
 static void test_another_way_to_reduce(void **state)
 {
     (void)state;

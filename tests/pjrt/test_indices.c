@@ -1,6 +1,6 @@
-// Indices, labels, divisors and matrices that are wrong fail device programs with the native engine's error: in every
-// op whose plain loops can fail, in branches and loops, on one device and on several replicas, in one program and in
-// parts, in training and eagerly. What is known when the program is written is checked then, and costs it nothing.
+// Wrong indices, labels, divisors and matrices fail device programs with the native engine's error: in every op whose
+// plain loops can fail, in branches and loops, on one device and on several replicas, in one program and in parts, in
+// training and eagerly. Values that are known when the program is made are checked then, at no cost to the program.
 #include "counted_calls.h"
 #include "skip.h"
 
@@ -60,7 +60,7 @@ PROGRAM(remainders, mu_mod(mu_constant(mu_tensor_dtype(given(arguments)), 7), gi
 PROGRAM(powers, mu_pow(mu_constant(mu_tensor_dtype(given(arguments)), 2), given(arguments)))
 PROGRAM(factors, mu_cholesky(mu_cast(mu_reshape(given(arguments), 3, (int64_t[]){N, 1, 1}), MU_F64)))
 
-// Sums rows where the gathered ones came from: the gradient of a gather has indices of its own.
+// Sums rows to where the gathered ones came from: the gradient of a gather has indices of its own.
 static mu_value *gradient_of_rows(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -148,7 +148,7 @@ static void test_labels_of_other_types(void **state)
     expect_failure("i8", run_on("XLA_CPU:0", losses, MU_I8, low), "cross_entropy", ": label -1 in row 0");
 }
 
-// The place has so many bits that not all of the index are left.
+// The position takes so many bits that not all bits of the index are left.
 PROGRAM(many_rows, mu_gather(table(5, 1), given(arguments), 0, 0))
 
 static void test_many_indices(void **state)
@@ -167,7 +167,7 @@ static void test_many_indices(void **state)
                    "(element 69998 of the indices) is outside 0 to 4; the number may be even further from 0");
 }
 
-// Beside 32,768 places every int32 just fits, so the furthest are exact.
+// With 32,768 positions every int32 just fits, so the extreme values are exact.
 static void test_the_furthest_indices(void **state)
 {
     (void)state;
@@ -240,7 +240,7 @@ static mu_value *in_a_branch(mu_value *arguments, void *arg)
     return mu_cond(mu_greater(sum, mu_constant(MU_I32, 20)), take_ninth, take_sum, arguments, NULL);
 }
 
-// A branch that is not taken does not fail, also if it is known to be wrong.
+// A branch that is not taken does not fail, even if it is known to be wrong.
 static void test_branches(void **state)
 {
     (void)state;
@@ -273,7 +273,7 @@ static mu_value *follow(mu_value *arguments, void *arg)
                          mu_list(mu_value_at(arguments, 0), mu_of(mu_constant(MU_I32, 0)), MU_END), NULL);
 }
 
-// Indices that were only clamped would make a circle of this chain.
+// Indices that were only clamped would turn this chain into a circle.
 static void test_a_loop_ends(void **state)
 {
     (void)state;
@@ -302,7 +302,7 @@ static mu_value *count_up(mu_value *arguments, void *arg)
                          mu_list(mu_of(mu_constant(MU_I64, 0)), mu_value_at(arguments, 0), MU_END), NULL);
 }
 
-// A step that a check before the loop has found wrong: XLA divides by 0 to -1. The loop has no check of its own.
+// A check before the loop has found a wrong step: XLA divides by 0 to -1. The loop itself has no check.
 static mu_value *count_by_a_quotient(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -316,7 +316,7 @@ static mu_value *count_in_a_round(mu_value *state, mu_value *step, void *arg)
     return mu_value_at(count_up(mu_list(step, MU_END), arg), 0);
 }
 
-// The same in each round of a loop that the number of slices ends.
+// The same in each iteration of a loop that the number of slices ends.
 static mu_value *count_in_rows(mu_value *arguments, void *arg)
 {
     mu_tensor *steps = mu_floor_divide(mu_fill(MU_I64, 1, (int64_t[]){N}, 8), given(arguments));
@@ -400,7 +400,8 @@ static mu_value *as_given(mu_value *arguments, void *arg)
     return arguments;
 }
 
-// A loop without a collective ends early on the replica with the wrong word alone; its count then decides on one.
+// A loop without a collective ends early only on the replica with the wrong word; its count then decides a branch with
+// a collective.
 static mu_value *reduce_behind_a_loop(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -450,8 +451,8 @@ static void expect_refused(const char *what, const mu_history *history, const ch
         fail_msg("%s: %s: %s; wanted '%s'", what, mu_status_name(error.code), error.message, message);
 }
 
-// A word that is not in the vocabulary ends training, with the layer's name, instead of training another word; a label
-// of a class that there is not, instead of losses that are no numbers.
+// A word that is not in the vocabulary ends training with the layer's name, instead of training another word; so does a
+// label of a class that does not exist, instead of giving losses that are NaN.
 static void train_on(mu_strategy *strategy)
 {
     for (int wrong = 0; wrong < 2; wrong++) {
@@ -476,8 +477,8 @@ static void test_training(void **state)
     train_on(mu_mirrored_strategy(.devices = devices));
 }
 
-// The weights can be loaded again; what dropout draws its seeds from was whole all along. Of 7 rows two replicas have
-// unequal parts. Two steps for each execution are a loop on the device.
+// The weights can be loaded again; the state that dropout draws its seeds from was never in doubt. Of 7 rows two
+// replicas have unequal parts. Two steps per execution are a loop on the device.
 static void train_on_after_a_failure(mu_strategy *strategy, int64_t batch, int64_t steps)
 {
     static const char *const path = "test_indices.safetensors";
@@ -518,7 +519,7 @@ static mu_value *add_rows(mu_value *arguments, void *arg)
     return mu_of(mu_constant(MU_F32, 0));
 }
 
-// Eagerly the variable keeps its value. A program has taken its memory over, so there it is in doubt.
+// Eagerly the variable keeps its value. A program has taken over its memory, so there it is in doubt.
 static void test_rows_of_a_variable(void **state)
 {
     (void)state;

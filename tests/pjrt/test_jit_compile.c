@@ -1,4 +1,5 @@
-// .jit_compile on CPU devices: functions and models run as programs of the CPU plugin, or say what is missing.
+// .jit_compile on CPU devices: functions and models run as programs of the CPU plugin, or fail and name what is
+// missing.
 #include "changed_table.h"
 #include "skip.h"
 
@@ -58,7 +59,7 @@ static double total(mu_value *value)
     return mu_scalar(mu_reduce_sum(tensor, MU_ALL_AXES));
 }
 
-// On one device and on two, the results and the variable are those of the native engine, which computed none of them.
+// On one device and on two, the results and the variable equal those of the native engine, which computed none of them.
 static void test_a_function(void **state)
 {
     (void)state;

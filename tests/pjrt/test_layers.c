@@ -1,7 +1,8 @@
-// Layers of every family on the plugin: outputs and gradients in the input and the weights, against the native engine.
+// Layers of every family on the plugin: outputs, and gradients with respect to the input and the weights, against the
+// native engine.
 //
-// Several models make one program, because compiling is what takes time. What layers compute is compared with Keras
-// elsewhere (tests/conformance/layers.py).
+// Several models make one program, because compiling takes most of the time. tests/conformance/layers.py compares the
+// layers with Keras.
 #include "skip.h"
 
 #include "../unit/model/model_test.h"
@@ -130,7 +131,7 @@ static void test_other_layers(void **state)
     compare(MU_COUNT(second), second);
 }
 
-// A layer that takes a tensor several times, as a layer that takes it once.
+// Returns a layer of one tensor that passes it n times to a layer of n tensors.
 static mu_layer *of_itself(mu_layer *layer, int n)
 {
     mu_tensor *x = mu_input({5, 4});
@@ -180,7 +181,7 @@ static mu_value *call_all(mu_value *arguments, void *arg)
     return mu_list_of(n, results);
 }
 
-// The same seeds draw the same numbers on both, twice.
+// The same seeds draw the same numbers on both engines, twice.
 static void test_layers_that_draw(void **state)
 {
     (void)state;

@@ -49,7 +49,7 @@ static pj_error *compile(void *args)
     return NULL;
 }
 
-// A struct that is too small is an error of the plugin's own, before it does anything.
+// A struct that is too small is reported as the plugin's own error, before the plugin does anything.
 static pj_error *execute(void *args)
 {
     pj_execute_args broken = *(const pj_execute_args *)args;
@@ -77,7 +77,8 @@ static pj_error *copy(void *args)
     return plugin.api->functions[PJ_BUFFER_COPY_TO_DEVICE](args);
 }
 
-// What a TPU's plugin says of its cores, which the CPU plugin does not: coordinates of the chip, and which core of it.
+// What a TPU's plugin reports of its cores and the CPU plugin does not: the coordinates of the chip, and the number of
+// the core on it.
 static struct {
     bool given, twice;
     int64_t chips[DEVICES][3];
@@ -315,7 +316,7 @@ static float second_of(const job *j, mu_value *results)
     return ((const float *)mu_tensor_data(mu_at(parts, 1)))[1];
 }
 
-// Results that are the next step's arguments go from device to device.
+// Results that become the next step's arguments are copied from device to device.
 static void test_results_as_arguments(void **state)
 {
     (void)state;
@@ -366,7 +367,7 @@ static mu_value *run_above(const job *j, mu_function *function, float first, flo
                                                  mu_per_replica_of(j->strategy, REPLICAS, limits), MU_END));
 }
 
-// Replicas agree on the branch also where each is divided among devices.
+// Replicas agree on the branch even if each is divided among devices.
 static void test_replicas_agree(void **state)
 {
     (void)state;
@@ -389,7 +390,7 @@ static void expect_device(const mu_tpu_topology *mesh, int x, int y, int core, i
     assert_int_equal(mu_tpu_topology_device(mesh, (const int[]){x, y, 0, core}), device);
 }
 
-// Cores of a v5e have a chip each; replicas are in the order of the cores, a pair of them is two chips side by side.
+// On a v5e each core is a chip; replicas are in the order of the cores, and a pair of cores is two adjacent chips.
 static void test_the_mesh_is_what_the_cores_say(void **state)
 {
     (void)state;
@@ -425,7 +426,7 @@ static mu_value *odd(mu_value *arguments, void *arg)
     return mu_of(mu_reduce_sum(rows_split(arg, mu_at(arguments, 0)), 0));
 }
 
-// The batch's size is unknown in the trace, and known when the program is made.
+// The batch's size is unknown in the trace and known when the program is compiled.
 static void test_sizes_that_do_not_divide(void **state)
 {
     (void)state;

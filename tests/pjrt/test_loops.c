@@ -1,5 +1,5 @@
 // mu_fit with steps_per_execution: several steps are one launch, a loop on the device, and train as single steps do, on
-// one device and on two, also where the last batches cannot be joined.
+// one device and on two, also if the last batches cannot be joined.
 #include "skip.h"
 
 #include "engine/pjrt/pjrt.h"
@@ -104,7 +104,7 @@ static void same(const result *a, const result *b)
             fail_msg("weight %lld is %.7g in a loop, %.7g step by step", (long long)i, b->weights[i], a->weights[i]);
 }
 
-// Of 19 batches in an epoch the first ever runs alone, then loops of 5; what is left has another shape at its end.
+// Of 19 batches in an epoch the very first runs alone, then come loops of 5; the remainder ends with another shape.
 static void check(mu_strategy *strategy)
 {
     result one, loops, hooked;
@@ -129,8 +129,7 @@ static void test_two_devices(void **state)
     check(mu_mirrored_strategy(.devices = devices));
 }
 
-// Central storage: one copy of each variable, from which both devices take theirs; everything on one device if there is
-// only one.
+// Central storage: both devices copy the only copy of each variable; with one device everything is there.
 static void test_central_storage(void **state)
 {
     (void)state;
@@ -149,7 +148,7 @@ static void test_central_storage(void **state)
     assert_string_equal(mu_strategy_parameter_device(alone, 0), devices[1]);
 }
 
-// Elsewhere steps run one by one.
+// On other devices the steps run one by one.
 static void test_native(void **state)
 {
     (void)state;

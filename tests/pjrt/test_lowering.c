@@ -1,5 +1,5 @@
 // Training steps with dropout and embeddings, random numbers, updates of a variable's rows, and sums along an axis on
-// both engines; and what the plugin's engine refuses.
+// both engines; and refusals of the plugin's engine.
 #include "skip.h"
 
 #include "both.h"
@@ -112,7 +112,7 @@ static void test_embedding_and_dropout_train(void **state)
     check_training(mu_one_device_strategy("CPU:0"), mu_one_device_strategy("XLA_CPU:0"));
 }
 
-// Each replica has masks of its own, and its slices are summed with the others'.
+// Each replica draws its own masks, and its slices are summed with the others'.
 static void test_embedding_and_dropout_train_on_two_replicas(void **state)
 {
     (void)state;
@@ -166,7 +166,7 @@ static void test_random_numbers(void **state)
     check_both("a seed of int32", draw_same_bits, NULL, narrow, 0);
 }
 
-// Parameters of every path through the loops, and some that end none of them.
+// Parameters for every path through the loops, and some for which the loop never ends.
 static mu_value *draw_by_rejection(mu_value *arguments, void *arg)
 {
     enum { ALPHAS = 7, RATES = 9, DRAWS = 40 };
@@ -195,7 +195,7 @@ static mu_value *log_gamma(mu_value *arguments, void *arg)
     return mu_list(mu_of(mu_lgamma(mu_at(arguments, 0))), mu_of(mu_digamma(mu_at(arguments, 0))), MU_END);
 }
 
-// A product of ten factors of this size has no float32.
+// A product of ten factors of this size overflows float32.
 static void test_log_gamma_of_large_numbers(void **state)
 {
     (void)state;
@@ -210,7 +210,7 @@ typedef struct scattering {
     mu_variable *rows;
 } scattering;
 
-// Every row comes at least once, one twice; an update has no row twice, because the order then matters.
+// Every row comes at least once, one of them twice; an update has no row twice, because the order would matter.
 static mu_value *scatter_all(mu_value *arguments, void *arg)
 {
     const scattering *s = arg;
@@ -263,7 +263,7 @@ static mu_value *sort_all(mu_value *arguments, void *arg)
                    mu_of(mu_searchsorted(sorted, x, false)), mu_of(mu_searchsorted(sorted, x, true)), MU_END);
 }
 
-// Without denormal numbers, which XLA takes for 0 on processors.
+// Without denormal numbers, which XLA treats as 0 on processors.
 static void test_order_of_odd_numbers(void **state)
 {
     (void)state;

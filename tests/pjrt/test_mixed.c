@@ -1,6 +1,6 @@
 // fit under "mixed_bfloat16" and "mixed_float16" on an XLA device: it trains, weights stay float32, and losses and
-// weights are those of the native engine within the rounding of the half type, which both round in other places. Those
-// of float32 are farther away than the two engines are from each other in it.
+// weights equal those of the native engine within the rounding of the half type, although the engines round in
+// different places. The results of float32 are farther away than the two engines are from each other.
 #include "skip.h"
 
 #include <muster.h>
@@ -79,7 +79,7 @@ static training train(const char *device, const char *policy)
     return t;
 }
 
-// The largest differences of losses, and the mean one of weights, relative to the mean weight.
+// The largest difference of losses, and the mean difference of weights relative to the mean weight.
 static double losses_apart(const training *a, const training *b)
 {
     double apart = 0;
@@ -99,8 +99,8 @@ static double weights_apart(const training *a, const training *b)
     return apart / size;
 }
 
-// `unit`: half of the half type's step at 1. A loss of up to 1.5 passes some ten rounded operations in a step, and an
-// error of a step moves those after it.
+// `unit`: half of the half type's step at 1. A loss of up to 1.5 passes through some ten rounded operations in a step,
+// and an error in one step carries over to the steps after it.
 static void trains_as_the_native_engine(const char *policy, double unit)
 {
     const training native = train("CPU:0", policy), xla = train("XLA_CPU:0", policy), exact = train("CPU:0", "float32");

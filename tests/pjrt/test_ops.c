@@ -1,8 +1,8 @@
 // Every op that has a StableHLO lowering, against its own plain loops.
 //
-// For each sample of a row, in every element type that the op has, a node is compiled by the plugin and run; its
-// outputs, hidden ones included, must be those of the reference kernel. Effects on variables run in
-// test_lowering. An op without a lowering has a reason. Arguments name the ops to check; none: all.
+// Each sample of an op is compiled as a node by the plugin in every element type that the op has, and run; its outputs,
+// hidden ones included, must equal those of the reference kernel. Effects on variables are in test_lowering. An op
+// without a lowering must give a reason. Arguments name the ops to check; none: all.
 #include "../tables/asked_ops.h"
 #include "skip.h"
 
@@ -18,7 +18,7 @@ enum { MOST_INPUTS = 6, MOST_OUTPUTS = 16, MOST_CASES = 10 };
 
 static const mu_team alone = {.n_threads = 1};
 
-// A row under one sample and type: inputs drawn, reference outputs computed.
+// One sample of an op with one type: inputs drawn, reference outputs computed.
 typedef struct op_case {
     const mu_op *op;
     const mu_sample *sample;
@@ -50,7 +50,7 @@ static mu_tensor *drawn(const mu_spec *spec, uint32_t seed, double low, double h
     return tensor;
 }
 
-// False if the op does not take this type, or its reference refuses the sample.
+// Returns false if the op does not take this type, or its reference refuses the sample.
 static bool set_up(op_case *c)
 {
     const mu_sample *sample = c->sample;
@@ -86,7 +86,7 @@ static bool set_up(op_case *c)
 
 // ---- The same by the plugin ---------------------------------------------------------------------
 
-// One program for several cases, because compiling is what takes time.
+// One program for several cases, because compiling takes most of the time.
 typedef struct batch {
     op_case cases[MOST_CASES];
     int n, n_in, n_out;
@@ -146,7 +146,7 @@ static int check_batch(batch *b, mu_device *device)
     return wrong;
 }
 
-// Whether the sample fixes every type, so that the type under test plays no part.
+// Returns whether the sample fixes every type, so that the type under test has no effect.
 static bool has_types(const mu_sample *sample)
 {
     for (int i = 0; i < sample->n_in; i++)
@@ -155,8 +155,8 @@ static bool has_types(const mu_sample *sample)
     return true;
 }
 
-// Under a sanitizer the plugin takes several times as long to compile, so that each sample there has a quarter of the
-// types, in turn: what is checked is Muster's memory, and the results are compared in builds without one.
+// With a sanitizer the plugin takes several times as long to compile, so each sample is tested with a quarter of the
+// types, in turn: there the test is about Muster's memory, and builds without a sanitizer compare all results.
 static bool has_turn(const mu_sample *sample, int number, size_t type)
 {
     return MU_TEST_SLOWNESS == 1 || has_types(sample) || ((size_t)number + type) % 4 == 0;

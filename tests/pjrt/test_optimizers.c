@@ -1,5 +1,5 @@
-// Every class of optimizer on XLA devices, with dense and sparse gradients: some steps reach the weights of the native
-// engine, on two devices, in one program and in parts of unequal sizes.
+// Every class of optimizer on XLA devices, with dense and sparse gradients: after some steps the weights are those of
+// the native engine, on two devices, in one program and in parts of unequal sizes.
 //
 // All classes make one program, because compiling is what takes time. Formulas are compared with Keras's elsewhere
 // (tests/conformance/optimizers.py).
@@ -11,8 +11,8 @@
 
 enum { ROWS = 6, WIDTH = 2, STEPS = 4, WORDS = 4, MOST = 16, MOST_NUMBERS = 400 };
 
-// With what all of them share: schedules, weight decay, clipping, averages, accumulation, loss scaling. The first ones
-// take slices of gradients as they are.
+// With the options that all classes share: schedules, weight decay, clipping, averages, accumulation, loss scaling. The
+// first ones take slices of gradients as they are.
 enum { TAKE_SLICES = 3 };
 
 static int make_optimizers(mu_optimizer *out[MOST])
@@ -78,7 +78,7 @@ static void open_job(mu_strategy *strategy, int most, job *j)
     }
 }
 
-// Rows of the batch for each replica, which may have none of the words.
+// The rows of each replica's part of the batch; a part may have none of the words.
 static mu_value *batch_of(mu_strategy *strategy, const int64_t sizes[2], int number)
 {
     mu_value *parts[2];

@@ -1,6 +1,6 @@
-// Finding and opening plugins: what is wrong is said in a sentence, and nothing ends the process.
+// Finding and opening plugins: every error is one clear sentence, and no mistake ends the process.
 //
-// Also what a function that the plugin cannot run says, and that variables stay as they were.
+// Also the error of a function that the plugin cannot run, after which variables are unchanged.
 #include "../unit/assert_taken.h"
 #include "skip.h"
 
@@ -32,7 +32,7 @@ static void test_unknown_plugins_are_named(void **state)
     assert_non_null(mu__device_by_name(mu__runtime(), "XLA_CPU:0"));
 }
 
-// Devices by type, with the plugin for processors in the place of one for GPUs too.
+// Devices by type; the plugin for processors also stands in for one for GPUs.
 static void test_devices_of_a_type(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static void write_options(void)
     fclose(options);
 }
 
-// XLA would end the process.
+// XLA would end the process with this.
 static void test_wrong_options_are_refused(void **state)
 {
     (void)state;
@@ -141,8 +141,8 @@ static void test_wrong_options_are_refused(void **state)
     remove(file_of_options);
 }
 
-// LLVM would end the process, when it compiles the first program. Its options are tried in a process of their own, so
-// this is before the plugin is loaded here. A program that ignores SIGCHLD does not see how such a process ended.
+// With this LLVM would end the process when it compiles the first program. LLVM's options are tried in a process of
+// their own, before the plugin is loaded here. A program that ignores SIGCHLD cannot see how such a process ended.
 static void test_values_of_llvms_options_are_tried(void **state)
 {
     (void)state;
@@ -164,7 +164,7 @@ static void test_values_of_llvms_options_are_tried(void **state)
     unsetenv("XLA_FLAGS");
 }
 
-// A plugin's own words, and what can be done.
+// The plugin's own words, and the remedy.
 static void test_advice(void **state)
 {
     (void)state;
@@ -195,7 +195,7 @@ static void test_one_table_per_plugin(void **state)
     assert_int_equal(api->version.major, 0);
 }
 
-// A plugin of an older table: what it lacks is refused, not called.
+// A plugin with an older table: functions that it lacks are refused, not called.
 static void test_missing_functions_are_refused(void **state)
 {
     (void)state;
@@ -284,7 +284,7 @@ static void test_text_of_a_program(void **state)
     mu_release(graph);
 }
 
-// Whether the text of a product has these words when the setting is `precision` (NULL: unset).
+// Returns whether the text of a product has these words when the setting is `precision` (NULL: unset).
 static bool product_has(const char *precision, const char *words)
 {
     mu_exit(true);
@@ -320,7 +320,7 @@ static void test_precision_is_a_setting(void **state)
     assert_true(product_has("highest", "<precision HIGHEST>"));
 }
 
-// Whatever allocation fails while a plan is made, the error says so and nothing stays behind.
+// Whichever allocation fails while a plan is made, the error says so and nothing remains of the plan.
 static void test_plans_without_memory(void **state)
 {
     (void)state;

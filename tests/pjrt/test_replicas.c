@@ -1,6 +1,6 @@
 // Several replicas run one program: compiled once, launched in one call for all devices, with every collective inside,
-// and with the results of the native engine. Where the replicas' shapes differ, each runs the parts between the
-// collectives, as exactly.
+// and with the results of the native engine. If the replicas' shapes differ, each runs the parts between the
+// collectives, with equally exact results.
 #include "changed_table.h"
 #include "compare_leaves.h"
 #include "skip.h"
@@ -41,7 +41,7 @@ static pj_error *compile(void *args)
     return plugin.api->functions[PJ_CLIENT_COMPILE](args);
 }
 
-// A struct that is too small is an error of the plugin's own, before it does anything.
+// A struct that is too small is reported as the plugin's own error, before the plugin does anything.
 static pj_error *execute(void *args)
 {
     pj_execute_args broken = *(const pj_execute_args *)args;
@@ -72,7 +72,7 @@ static mu_value *run_on(mu_strategy *strategy, mu_traceable *fn, void *arg, mu_v
     return mu_local_results(strategy, result);
 }
 
-// Rows `first` to `first` + n of a table of numbers with a part of 0.1 that is not exact.
+// Rows `first` to `first` + n of a table of multiples of 0.1, which are not exact.
 static mu_tensor *rows(mu_dtype dtype, int64_t n, int64_t first)
 {
     float data[64 * 6];
@@ -145,7 +145,7 @@ static mu_value *permute_values(mu_value *arguments, void *arg)
                    mu_of(mu_collective_permute(x, NULL, 0)), MU_END);
 }
 
-// What the replicas weigh comes back to where it came from.
+// The gradient of each replica's weighted result comes back to the value's source.
 static mu_value *gradient_values(mu_value *arguments, void *arg)
 {
     static const mu_replica_pair shift[] = {{0, 1}, {1, 2}, {2, 3}};
@@ -166,7 +166,7 @@ static mu_value *as_it_is(mu_value *arguments, void *arg)
     return mu_of(mu_at(arguments, 0));
 }
 
-// One tensor that all replicas were given and return is a result of each.
+// A tensor that all replicas are given and return is a result of each of them.
 static void test_arguments_as_results(void **state)
 {
     (void)state;
@@ -197,7 +197,7 @@ static void test_collectives(void **state)
     assert_int_equal(plugin.compiled, 4 * (int)MU_COUNT(types) + 1);
 }
 
-// Where the parts have other sizes, the host scatters and permutes between the parts of the program.
+// If the parts have different sizes, the host scatters and permutes between the parts of the program.
 static void test_collectives_between_parts(void **state)
 {
     (void)state;
@@ -317,7 +317,7 @@ static void test_loops_in_parts(void **state)
     assert_non_null(strstr(mu_error_take().message, "op while_loop contains a collective, which the host performs"));
 }
 
-// How a program decides whether its collectives run.
+// The ways in which a program decides whether its collectives run.
 typedef enum decision { BY_SUM, BY_OWN_ROWS, BY_REPLICA, BY_COUNT, BY_CARRIED, N_DECISIONS } decision;
 
 static mu_value *reduced(mu_value *arguments, void *arg)
@@ -337,7 +337,8 @@ static mu_value *reduced_if(mu_tensor *predicate, mu_tensor *x)
     return mu_cond(predicate, reduced, halved, mu_list(mu_of(x), MU_END), NULL);
 }
 
-// The largest element of the own rows is the same on all replicas (equal parts have it in the first row of each).
+// The largest element of a replica's own rows is the same on all replicas (equal parts have it in the first row of
+// each).
 static mu_value *branch(mu_value *arguments, void *arg)
 {
     mu_tensor *x = mu_at(arguments, 0), *own = mu_reduce_max(x, MU_ALL_AXES), *half = mu_constant(MU_F32, 0.5);
@@ -358,7 +359,7 @@ static mu_tensor *below(mu_value *state, void *arg)
                : mu_less(count, limit);
 }
 
-// A branch in the body: on the count, or on the second replica in the second round.
+// A branch in the body, decided by the count, or by being the second replica in the second iteration.
 static mu_value *round_of(mu_value *state, void *arg)
 {
     mu_tensor *count = mu_at(state, 0), *x = mu_add(mu_at(state, 1), mu_constant(MU_F32, 1));
@@ -383,7 +384,7 @@ static mu_value *counted(mu_value *arguments, void *arg)
     return branch(arguments, &by);
 }
 
-// A program whose replicas surely take the same way has no reduction more than is written in it.
+// If it is certain that all replicas take the same branch, the program has only the reductions that are written in it.
 static void test_predicates_that_are_the_same(void **state)
 {
     (void)state;
@@ -413,7 +414,7 @@ static void refuse(mu_strategy *strategy, mu_traceable *fn, void *arg, const cha
         fail_msg("%s: %s", mu_status_name(error.code), error.message);
 }
 
-// Nobody waits in a collective for replicas that took another way; the error names the op.
+// No replica waits in a collective for replicas that took another branch; the error names the op.
 static void test_predicates_that_differ(void **state)
 {
     (void)state;
@@ -453,7 +454,7 @@ static void open_job(mu_strategy *strategy, job *j)
                                     .aggregation = MU_AGGREGATION_MEAN);
 }
 
-// Steps with equal and with unequal parts follow each other; started ones are not waited for in between.
+// Steps with equal and with unequal parts alternate; started ones are not waited for in between.
 static void train(mu_strategy *strategy, job *j, float out[REPLICAS * 6])
 {
     enum { STEPS = 12, AT_ONCE = 2 };
@@ -485,7 +486,7 @@ static void test_unequal_parts_between_equal_ones(void **state)
     assert_int_equal(plugin.compiled, 1 + 3 * 3);  // one for all, and three parts for each of three sizes
 }
 
-// The replicas share one weight, in steps of one program and of parts.
+// The replicas share one weight, in steps that run as one program and in parts.
 static void test_central_storage(void **state)
 {
     (void)state;
@@ -508,7 +509,7 @@ static void test_central_storage(void **state)
     assert_non_null(mu_run(strategy, mu_function_new(train_step, &xla), parts(strategy, MU_F32, unequal)));
 }
 
-// All replicas' copies are in doubt after a launch that failed, not silently old.
+// After a failed launch all replicas' copies are in doubt instead of silently keeping their old values.
 static void test_a_failed_launch_leaves_marks_on_all(void **state)
 {
     (void)state;
@@ -531,7 +532,7 @@ static void test_a_failed_launch_leaves_marks_on_all(void **state)
     assert_non_null(mu_run(strategy, step, parts(strategy, MU_F32, equal)));
 }
 
-// Where the user asks for another way to reduce, the host reduces in that way.
+// If the user names another way to reduce, the host reduces in that way.
 static void test_another_way_to_reduce(void **state)
 {
     (void)state;

@@ -31,7 +31,7 @@ static mu_dataset *sequences(int64_t batch)
     return mu_dataset_batch(mu_dataset_from_tensor_slices(all), batch, .drop_remainder = true);
 }
 
-// One layer of each kind, or one alone, because compiling is what takes time.
+// One layer of each kind, or one alone, because compiling takes most of the time.
 typedef enum layers { ALL, LSTM, GRU, SIMPLE } layers;
 
 static mu_model *model_of(int64_t batch, layers which, int steps)
@@ -100,7 +100,7 @@ static void trains_as_on_the_native_engine(void **state)
     same(&seen, &wanted);
 }
 
-// Equal parts, which one program has, also with several steps in a loop.
+// Equal parts, which run as one program, also with several steps in a loop.
 static void trains_in_one_program(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void trains_in_one_program(void **state)
     assert_near(seen.weights, wanted.weights, wanted.n, 1e-10);
 }
 
-// Another batch is refused with the layer's words, and the weights stay.
+// A batch of another size is refused with the layer's message, and the weights are unchanged.
 static void needs_one_batch_size(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Variables and results stay on the device: what is copied between it and the host in ten steps is counted at the
-// plugin's table of functions, and told apart by the host's memory that it comes from or goes to.
+// Variables and results stay on the device: copies between device and host during ten steps are counted in the plugin's
+// table of functions, and told apart by their address on the host.
 #include "../unit/assert_taken.h"
 #include "changed_table.h"
 #include "skip.h"
@@ -81,7 +81,7 @@ static pj_error *compile(void *args)
     return plugin.api->functions[PJ_CLIENT_COMPILE](args);
 }
 
-// A struct that is too small is an error of the plugin's own, before it does anything.
+// A struct that is too small is reported as the plugin's own error, before the plugin does anything.
 static pj_error *execute(void *args)
 {
     pj_execute_args broken = *(const pj_execute_args *)args;
@@ -227,7 +227,7 @@ static void test_weights_stay_on_two_devices(void **state)
     assert_int_equal(plugin.seen.variables_up, 0);
     assert_int_equal(plugin.seen.variables_down, 0);
     assert_int_equal(plugin.seen.up, 4 * STEPS);  // images and labels of both replicas
-    // Each replica says whether a label was wrong; the devices sum the gradients.
+    // Each replica reports whether a label was wrong; the devices sum the gradients.
     assert_int_equal(plugin.seen.down, 2 * STEPS);
 }
 
@@ -235,7 +235,7 @@ static void test_weights_stay_on_two_devices(void **state)
 
 static mu_variable *first, *second, *third, *fixed;
 
-// Old values that become other variables' new ones, and one value for two variables.
+// Old values become other variables' new ones, and one value is assigned to two variables.
 static mu_value *exchange(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -361,7 +361,7 @@ static void test_arguments_as_results(void **state)
     }
 }
 
-// A step that takes some time on the device, however many batches are on their way.
+// A step that takes some time on the device, however many batches are on their way there.
 static mu_tensor *below_many(mu_value *state, void *arg)
 {
     (void)arg;
@@ -469,8 +469,8 @@ static mu_status job_fails(mu_device_world *world)
     return mu__error(MU_UNAVAILABLE, "the other process is gone");
 }
 
-// A program of several processes is under way, one of them dies, and a copy of a value that is there is being made: it
-// ends, since the plugin writes to its destination. So does what the plugin cannot announce.
+// A program of several processes is running, one of them dies, and a copy of an existing value is being made: the copy
+// ends, since the plugin writes to its destination. So does an operation whose end the plugin cannot signal.
 static void test_copies_end_although_the_job_fails(void **state)
 {
     (void)state;

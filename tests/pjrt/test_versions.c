@@ -1,5 +1,5 @@
-// Which versions of PJRT a plugin may have: 0.54 and every later 0.x. Another one is refused before any function but
-// GetPjrtApi is called, and a function that an older table lacks is refused where it is needed.
+// Which versions of PJRT a plugin may have: 0.54 and every later 0.x. Other versions are refused before any function
+// but GetPjrtApi is called, and a function that an older table lacks is refused where it is needed.
 #include "engine/pjrt/pjrt.h"
 
 #include <muster.h>
@@ -11,7 +11,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-// A plugin is opened once for each path; "/./" more makes another path to the same file.
+// A plugin is opened once for each path; inserting "/./" makes another path to the same file.
 static const pj_api *open_version(int major, int minor, int functions)
 {
     static int opened;

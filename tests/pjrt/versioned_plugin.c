@@ -1,5 +1,5 @@
-// A plugin of the tests' own that only has a version, the one of MU_PLUGIN_MAJOR and MU_PLUGIN_MINOR, and as many
-// functions as MU_PLUGIN_FUNCTIONS. It can be opened and says so; nothing else works.
+// A plugin of the tests' own that has nothing but a version, MU_PLUGIN_MAJOR and MU_PLUGIN_MINOR, and
+// MU_PLUGIN_FUNCTIONS functions. It can be opened and reports its version; nothing else works.
 #include "engine/pjrt/api.h"
 
 #include <stdlib.h>
@@ -40,7 +40,7 @@ static pj_error *fail(void *args)
     return (pj_error *)&error;
 }
 
-// How often somebody has tried to start the plugin, for the tests.
+// Counts the attempts to start the plugin, for the tests.
 __attribute__((visibility("default"))) int versioned_plugin_starts;
 
 static pj_error *start(void *args)

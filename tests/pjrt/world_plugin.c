@@ -1,6 +1,6 @@
-// A plugin of the tests' own whose devices are in several processes. It computes nothing: making its client does what
-// plugins of GPUs do, which tell each other of their devices through the key-value callbacks. Node i of n puts a value,
-// gets those of all others, and has the devices 2 i and 2 i + 1 of 2 n.
+// A plugin of the tests' own whose devices are in several processes. It computes nothing: its client does what those of
+// GPU plugins do, which exchange the descriptions of their devices through the key-value callbacks. Node i of n puts a
+// value, gets those of all others, and has the devices 2 i and 2 i + 1 of 2 n.
 //
 // MU_PLUGIN_TIMEOUT: milliseconds of each get (60000). MU_PLUGIN_LATE: the node that puts nothing. MU_PLUGIN_DIES: the
 // node whose process ends before it puts anything.
@@ -82,7 +82,7 @@ static pj_error *fail(void *args)
 
 // ---- The world ----------------------------------------------------------------------------------
 
-// A value has a zero byte, and so has a key.
+// The value contains a zero byte, and so does the key.
 static size_t words(char *text, const char *word, int node) { return (size_t)sprintf(text, "%s%c%d", word, 0, node); }
 
 static pj_error *put_own(const pj_client_create_args *create, int node)
@@ -116,7 +116,7 @@ static pj_error *get_other(const pj_client_create_args *create, int node)
     return same ? NULL : refuse(INVALID, "a value is not what was put");
 }
 
-// What is not there is not found at once; what is there is.
+// A key without a value is not found at once; one with a value is.
 static pj_error *try_both(const pj_client_create_args *create, int node)
 {
     char key[32];

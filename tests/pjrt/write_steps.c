@@ -1,8 +1,8 @@
 // Writes the training steps of four networks as StableHLO: a CNN, a ResNet block, an LSTM, and a transformer block with
-// dropout and an embedding. Each runs once on the CPU plugin, which shows that it is a program, and
+// dropout and an embedding. Each runs once on the CPU plugin, which shows that the program is valid, and
 // MUSTER_DUMP_STABLEHLO=folder keeps its text, under the name NETWORK_TYPE.
 //
-// Usage: write_steps REPLICAS; MUSTER_CPU_DEVICES must be as many. Weights are float32 and computed with in TYPE.
+// Usage: write_steps REPLICAS; MUSTER_CPU_DEVICES must be as many. Weights are float32, and the computation is in TYPE.
 #include <muster.h>
 
 #include <stdint.h>

@@ -1,8 +1,8 @@
-// Loaded in front of the C library (LD_PRELOAD): makes the calls that write files below BREAK_FOLDER go wrong. With
-// BREAK_KILL=n the process is killed in front of the n-th such call (with BREAK_AFTER behind it), with BREAK_FULL=n
-// the n-th and all later calls fail as on a full disk, with BREAK_SLOW=s each fsync takes s seconds. With BREAK_COUNT,
-// the name of a file, that gets the number of calls. With BREAK_VERSION the library says that it is of that version,
-// with BREAK_CLOCK=s the clock is s seconds ahead, with BREAK_SEND=ms each send takes so many milliseconds more.
+// Loaded before the C library (LD_PRELOAD): makes the calls that write files below BREAK_FOLDER fail. BREAK_KILL=n
+// kills the process before the n-th such call (with BREAK_AFTER: after it), BREAK_FULL=n makes the n-th and all later
+// calls fail as on a full disk, BREAK_SLOW=s makes each fsync take s seconds. BREAK_COUNT names a file that gets the
+// number of calls. BREAK_VERSION sets the version that the library reports, BREAK_CLOCK=s advances the clock by s
+// seconds, BREAK_SEND=ms makes each send take so many milliseconds longer.
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -35,7 +35,7 @@ static int number_of(const char *name)
     return text ? atoi(text) : 0;
 }
 
-// Counts a call; true if it must fail.
+// Counts a call; returns true if it must fail.
 static bool before(void)
 {
     const int n = atomic_fetch_add(&calls, 1) + 1;
@@ -84,7 +84,7 @@ ssize_t write(int fd, const void *data, size_t bytes)
     const bool ours = fd >= 0 && fd < MOST && atomic_load(&watched[fd]);
     if (ours && before())
         return full();
-    // Half of it is on the disk when the kill comes.
+    // Half of the data is on the disk when the process is killed.
     if (ours && bytes > 1 && atomic_load(&calls) == number_of("BREAK_KILL"))
         bytes /= 2;
     const ssize_t done = real(fd, data, bytes);

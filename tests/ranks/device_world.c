@@ -1,6 +1,6 @@
-// device_world PART: one process of several whose devices are a world, by a plugin of the tests' own that computes
-// nothing (tests/pjrt/world_plugin.c). PART: "met", all have met; "late", the last one puts no key; "dies", the last
-// one's process ends while the others wait for its key.
+// device_world PART: one process of several whose devices form a world, with a plugin of the tests' own that computes
+// nothing (tests/pjrt/world_plugin.c). PART: "met", all processes have met; "late", the last one puts no key; "dies",
+// the last one's process ends while the others wait for its key.
 #include "engine/pjrt/pjrt.h"
 
 #include <muster.h>
@@ -13,7 +13,7 @@ static int complain(const char *what)
     return 1;
 }
 
-// This process has its own devices only, and knows how many there are in all, and which number it has.
+// This process has only its own devices, and knows the number of all devices and its own number.
 static int check_met(int process, int n)
 {
     mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
@@ -37,7 +37,7 @@ static int check_met(int process, int n)
     return 0;
 }
 
-// The others fail in time, and say for which key and which process they waited.
+// The other processes fail in time, and name the key and the process that they waited for.
 static int check_named(int n, const char *word)
 {
     char name[40];

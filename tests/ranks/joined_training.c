@@ -1,9 +1,9 @@
-// joined_training PART: one process of several whose replicas run one program on the devices of all, by joined_plugin
-// (tests/pjrt). PART: "weights", the weights are those of MirroredStrategy on as many CPU devices, through steps with
-// equal and unequal parts; programs are counted, and RING has none; "fit", the same for a model; "refused", workers
-// fail alike in what one of them cannot do, and continue; "gone", the last one ends before a step; "dies", it ends
-// inside of a launch; "broken", its launch fails; "stuck", its launch does not return; "again", a second job has the
-// devices of the first.
+// joined_training PART: one process of several whose replicas run one program on the devices of all processes, with
+// joined_plugin (tests/pjrt). PART: "weights", the weights are those of MirroredStrategy on as many CPU devices,
+// through steps with equal and unequal parts; programs are counted, and with RING there are none; "fit", the same for a
+// model; "refused", an operation that one worker cannot do fails on all of them, and they continue; "gone", the last
+// worker ends before a step; "dies", it ends during a launch; "broken", its launch fails; "stuck", its launch does not
+// return; "again", a second job uses the devices of the first one.
 #include "pjrt/joined_plugin.h"
 
 #include "distribute/distribute.h"
@@ -73,8 +73,8 @@ static void open_job(mu_strategy *here, job *j)
                                     .aggregation = MU_AGGREGATION_MEAN);
 }
 
-// Replica r's rows in a step: three, or in the unequal one some have another: of two workers one replica each, of three
-// workers all of the second.
+// Replica r's rows in a step: three, except that in the unequal step some replicas have another number: with two
+// workers one replica on each, with three workers all of the second worker's.
 static mu_value *part_of(int replica, int step)
 {
     float data[4 * COLUMNS];
@@ -114,7 +114,7 @@ static int run_alone(int times)
     return 0;
 }
 
-// Two steps are under way at a time.
+// Two steps are in progress at a time.
 static mu_status train(mu_strategy *here, int n, int first, job *j)
 {
     enum { AT_ONCE = 2 };
@@ -154,7 +154,7 @@ static int check_near(const mu_tensor *seen, const mu_tensor *wanted, double tol
     return 1;
 }
 
-// A program that names a way to reduce has it: the host's.
+// A program that names a way to reduce gets that way, on the host.
 static int check_ring(void)
 {
     job j = {0};
@@ -167,7 +167,7 @@ static int check_ring(void)
     return check_counts(1, STEPS - 1);
 }
 
-// The unequal step is one of parts, in the middle of launches.
+// The unequal step runs in parts, between launches.
 static int check_weights(void)
 {
     job joined = {0}, alone = {0};
@@ -255,7 +255,8 @@ static void *reduce_meanwhile(void *arg)
     return NULL;
 }
 
-// Agreements and the workers' own collectives do not meet. A value that is not of replicas counts once for each worker.
+// The agreements before launches do not mix with the workers' own collectives. A value that is not per replica counts
+// once for each worker.
 static int check_two_threads(void)
 {
     enum { RUNS = 5 };
@@ -279,7 +280,7 @@ static mu_value *scale_by_worker(mu_value *arguments, void *arg)
     return mu_of(mu_divide(sum, mu_reduce_sum(mu_all_reduce(MU_SUM, mu_at(arguments, 0)), MU_ALL_AXES)));
 }
 
-// What a function uses of its own worker is another constant on each, so the host reduces.
+// A value that a function captures from its own worker is a different constant on each, so the host reduces.
 static int check_own_tensor(void)
 {
     mu_function *step = mu_function_new(scale_by_worker, mu_constant(MU_F32, worker));
@@ -331,7 +332,8 @@ static int check_unfit(mu_function *step, const char *last)
     return check_error(begin, MU_INVALID_ARGUMENT, is_last() ? "" : last, "components");
 }
 
-// What one worker cannot trace, all refuse; so what is another function there. Afterwards they train as before.
+// A function that one worker cannot trace is refused on all; so are different functions. Afterwards they train as
+// before.
 static int check_refused(void)
 {
     char last[40];
@@ -358,7 +360,7 @@ static int check_refused(void)
     return check_counts(1, 2) || check_two_threads() || check_own_tensor();
 }
 
-// Neither the last worker nor what the others have begun with it comes back.
+// Neither the last worker nor the launches that the others have begun with it come back.
 static int check_lost(const job *j, mu_function *step)
 {
     const int64_t begin = mu__now_ns();
@@ -401,7 +403,7 @@ static void change_last(pj_call *execute)
         table = change_table(client, 1, changed, &own_table);
 }
 
-// Two good steps, then one that the last worker does not survive, or in which its launch fails or hangs.
+// Two successful steps, then one during which the last worker ends, or in which its launch fails or hangs.
 static int check_failure(const char *part)
 {
     char last[40];
@@ -428,8 +430,8 @@ static int check_failure(const char *part)
     return gone ? 0 : check_lost(&j, step);
 }
 
-// Devices stay when their job ends. In the next job nobody would hear through the old one of a worker that dies, so
-// they are no world any more, and the host reduces.
+// Devices remain when their job ends. In the next job the old one would not report a worker that dies, so the devices
+// no longer form a world, and the host reduces.
 static int check_again(mu_pool *first_job)
 {
     job j = {0};

@@ -1,6 +1,6 @@
-// joined_world: one process of several that run one program on the devices of all, by joined_plugin (tests/pjrt) and
-// plain calls of the plugin's functions. Three launches follow each other, each with the results of the one before,
-// which have not been made then.
+// joined_world: one process of several that run one program on the devices of all, with joined_plugin (tests/pjrt) and
+// direct calls of the plugin's functions. Three launches follow each other, each taking the results of the previous one
+// before they have been computed.
 #include "engine/pjrt/pjrt_plan.h"
 #include "pjrt/joined_plugin.h"
 

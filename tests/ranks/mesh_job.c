@@ -1,6 +1,6 @@
-// mesh_job RANK SECONDS ADDRESS…: one process of a job that does nothing but exchange a few bytes, over and over, for
-// some seconds. Prints "up" when it has joined and "well" at the end, or the error; the exit code is
-// docs/exit-codes.md's.
+// mesh_job RANK SECONDS ADDRESS…: one process of a job that only exchanges a few bytes, over and over, for some
+// seconds. Prints "up" when it has joined and "well" at the end, or the error; the exit codes are those of
+// docs/exit-codes.md.
 #include "comm/mesh/mesh.h"
 
 #include <stdlib.h>

@@ -1,7 +1,8 @@
-// networked WHAT FOLDER WEIGHTS [ROUNDS [PAUSE]]: what jobs on several hosts do while their network is slow, loses
-// packets or is cut. WHAT is collectives (sums and gathers of many sizes, each compared with what it must be), fit,
-// evaluate, save or loop (steps of an own loop). It prints "round N" as it goes, so that whoever cuts knows when, and
-// PAUSE seconds pass in each. fit keeps backups in FOLDER and writes WEIGHTS at the end, as loop does.
+// networked WHAT FOLDER WEIGHTS [ROUNDS [PAUSE]]: the work of jobs on several hosts whose network is slow, loses
+// packets or is cut. WHAT is collectives (sums and gathers of many sizes, each compared with the expected result), fit,
+// evaluate, save or loop (steps of a training loop of its own). It prints "round N" as it proceeds, so that the test
+// knows when to cut, and pauses for PAUSE seconds in each round. fit keeps backups in FOLDER and writes WEIGHTS at the
+// end, as does loop.
 #define _DEFAULT_SOURCE // usleep
 #include <muster.h>
 
@@ -33,7 +34,7 @@ static void next_round(job *j)
 
 // ---- Collectives --------------------------------------------------------------------------------
 
-// How far the sum and the gathered parts are from what they must be: 0.
+// Returns the distance of the sum and the gathered parts from the expected results: 0.
 static mu_value *compare(mu_value *arguments, void *arg)
 {
     (void)arguments;

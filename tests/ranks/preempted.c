@@ -1,6 +1,6 @@
-// Trains a small model on all workers with backups in a folder; with a third argument a worker gets a signal after so
+// Trains a small model on all workers with backups in a folder. With a third argument a worker gets a signal after so
 // many steps, by default worker 1 SIGTERM. Usage: preempted FOLDER WEIGHTS [STEPS [WORKER SIGNAL]]. With
-// PREEMPTED_ONCE, the name of a file, it gets it only as long as that is not there.
+// PREEMPTED_ONCE, the name of a file, it gets the signal only if that file does not exist.
 #include <muster.h>
 
 #include <signal.h>

@@ -1,7 +1,8 @@
 // Trains a small model in a custom loop under a preemption handler that saves to a folder, and writes the weights at
-// the end. Further arguments say who gets SIGTERM and when: preempted_loop FOLDER WEIGHTS [WORKER WHERE STEP [GRACE]];
-// WHERE is input, step, between, save (a periodic save), twice, fail (the step fails) or watch (the watcher says so).
-// With LOOP_PAUSE every step takes that many milliseconds more; with LOOP_SAVES_NOTHING save_fn does nothing.
+// the end. Further arguments say which worker gets SIGTERM and when: preempted_loop FOLDER WEIGHTS [WORKER WHERE STEP
+// [GRACE]]; WHERE is input, step, between, save (a periodic save), twice, fail (the step fails) or watch (the watcher
+// reports it). With LOOP_PAUSE every step takes that many milliseconds longer; with LOOP_SAVES_NOTHING save_fn does
+// nothing.
 #define _DEFAULT_SOURCE // usleep
 #include <muster.h>
 

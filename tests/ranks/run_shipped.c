@@ -1,4 +1,5 @@
-// Runs a training step that another process traced: it has the library and the bytes, but none of its code.
+// Runs a training step that another process traced: this program has the library and the bytes, but none of the other's
+// code.
 //
 // Reads the stream of shipped.h from standard input, makes plain variables for the resources, runs the steps on
 // the device's own thread and writes the losses to standard output.

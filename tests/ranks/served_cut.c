@@ -1,12 +1,12 @@
-// served_cut PART: a coordinator under `muster launch --workers 3 --ps 2`, all of whose connections to the other tasks,
-// and those between them, go through stretches of network that it cuts itself. The environment sets MUSTER_HEARTBEAT.
+// served_cut PART: a coordinator under `muster launch --workers 3 --ps 2`. All connections between the tasks go through
+// forwarders, which this process can cut. The environment sets MUSTER_HEARTBEAT.
 //
-// server:  a copied server is cut off: what comes from it; with a third argument then both servers in turn, each as the
-//          primary of all stores: what goes to it, what comes from it, both. Steps continue with the copies.
+// server:  what comes from a copied server is cut off. With a third argument both servers are cut off in turn, each
+//          while it is the primary of all stores: what goes to it, what comes from it, both. The copies continue.
 // worker:  a worker is cut off: what goes to it, what comes from it, both. Its steps go to others.
 //
-// Each cut is named within the heartbeat's time, every step counts, and after the cut the task works again. The exit
-// code is 0 if all is as expected.
+// Each cut is reported within the heartbeat's time, every step counts, and after the cut the task works again. The exit
+// code is 0 if everything is as expected.
 #define _GNU_SOURCE // usleep
 #include <muster.h>
 
@@ -21,7 +21,7 @@ enum { WORKERS = 3, SERVERS = 2, STEPS = 120, NO_SERVER = -1 };
 
 static forwarder stretches[WORKERS + SERVERS];
 
-// The same cluster, with a stretch of network before each worker and server.
+// The same cluster, with a forwarder before each worker and server.
 static mu_cluster *behind_stretches(void)
 {
     static const char *const jobs[] = {"worker", "ps"};
@@ -45,8 +45,8 @@ static void steps(job *j, const char *when)
     expect_sums(j, when);
 }
 
-// Cuts one task off until it is named, and returns after how many seconds of an idle machine it was: a process that did
-// not run for a while gives all others as long again.
+// Cuts one task off until it is reported, and returns after how many seconds of an idle machine that was: a process
+// that did not run for a while gives all others as much more time.
 static double named_after(const served_log *l, const char *words, forwarder *f, bool to, bool from)
 {
     const double begin = idle_now(), limit = seconds_now() + 60;

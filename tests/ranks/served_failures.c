@@ -1,4 +1,4 @@
-// served_failures PART: a coordinator under `muster launch --workers 3 --ps 2` whose tasks fail in other ways than by
+// served_failures PART: a coordinator under `muster launch --workers 3 --ps 2` whose tasks fail in other ways than
 // being killed once (served_job.c). The environment sets MUSTER_HEARTBEAT.
 //
 // stopped:   a worker is stopped, and a copied server. The worker is called silent, one that is killed is not. All
@@ -120,7 +120,7 @@ static int files_in(const char *folder)
     return n;
 }
 
-// Servers still write into it.
+// Servers are still writing into it.
 static void delete_folder(const char *folder)
 {
     char command[80];
@@ -131,7 +131,7 @@ static void delete_folder(const char *folder)
     expect(deleted, "the folder is deleted");
 }
 
-// Servers tell what clients miss when they are asked the next time.
+// Servers report the updates that clients have lost when they are asked the next time.
 static mu_ps_recovery when_counted(const job *j, int64_t lost)
 {
     mu_ps_recovery recovery = recovery_of(j->strategy);
@@ -142,9 +142,9 @@ static mu_ps_recovery when_counted(const job *j, int64_t lost)
     return recovery;
 }
 
-// Steps of three workers add to the variable of server 0, and when that is acknowledged to the one of server 1. So at
-// one moment the first is ahead, by at most a step of each worker; if each server had cut at a moment of its own, the
-// second could be ahead.
+// Steps of three workers add to the variable of server 0 and, when that is acknowledged, to the one of server 1. So at
+// any one moment the first is ahead by at most one step of each worker; if each server made its cut at a moment of its
+// own, the second could be ahead.
 static void cut(void)
 {
     char folder[] = "/tmp/muster-cut-XXXXXX";
@@ -167,7 +167,7 @@ static void cut(void)
     delete_folder(folder);
 }
 
-// This process makes all updates, so it knows all that were acknowledged.
+// This process makes all updates, so it knows all acknowledged ones.
 static void snapshots(void)
 {
     char folder[] = "/tmp/muster-snapshots-XXXXXX";
@@ -263,7 +263,7 @@ enum { KEYS = 16 };
 
 static mu_tensor *all_keys(void) { return mu_range(MU_I64, 0, KEYS, 1); }
 
-// Gradient descent with rate 1 from zero: a row says how often its key was updated.
+// Gradient descent with rate 1 from zero: a row's values count the updates of its key.
 static void update_all(mu_embedding_table *table)
 {
     mu_embedding_table_apply_gradients(table, all_keys(), mu_fill(MU_F32, 2, (int64_t[]){KEYS, 1}, -1));
@@ -351,7 +351,7 @@ static void *add_often(void *arg)
     return NULL;
 }
 
-// Two threads add ones to each variable, and in the middle of that a server is killed.
+// Two threads add ones to each variable, and a server is killed in the middle of that.
 static void add_and_kill(mu_variable *const v[2], int server)
 {
     atomic_int done = 0;
@@ -394,7 +394,7 @@ static void large(void)
 
 // ---- kills --------------------------------------------------------------------------------------
 
-// The launcher gives a task up that ends five times in a row within 2 s of its start.
+// The launcher gives up a task that ends five times in a row within 2 s of its start.
 typedef struct lives {
     time_t began;
     int short_ones;

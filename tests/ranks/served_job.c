@@ -51,8 +51,8 @@ static mu_dataset *ones(void *arg)
     return mu_dataset_repeat(mu_dataset_from_tensors(mu_of(mu_constant(MU_F32, 1))), MU_INFINITE);
 }
 
-// Schedules steps one after the other until worker 1 has done one more and, if it was killed, lost one.
-// Returns how many.
+// Schedules steps one after the other until worker 1 has done one more and, if it was killed, has lost one. Returns the
+// number of steps.
 static int until_it_works(mu_coordinator *c, mu_function *step, mu_value *data, bool killed)
 {
     const int64_t before = calls_of(c, 1).done;
@@ -181,8 +181,8 @@ static bool same(mu_variable *a, mu_variable *b)
            mu_tensor_copy_to(mu_variable_read(b), right, bytes) == MU_OK && memcmp(left, right, bytes) == 0;
 }
 
-// In a pool of its own: a worker that was killed last comes back while the next part runs, and the coordinator of this
-// one, if it were still there, would clear what the next one has on it.
+// In a pool of its own: a worker that was killed last comes back while the next part runs. If this part's coordinator
+// still existed then, it would clear what the next one has on that worker.
 static void weights(mu_partitioner *partitioner)
 {
     static job served, single;
@@ -364,7 +364,8 @@ typedef struct killer {
     int64_t failovers;   // before the last kill
 } killer;
 
-// The server killed last was some variables' primary: until a copy has taken over, nobody may have noticed its end.
+// The server killed last was the primary of some variables: until a copy has taken over, its end may not have been
+// noticed.
 static bool may_kill(killer *k)
 {
     if (!k->copied)
@@ -453,7 +454,7 @@ static void copied_steps(void)
     expect(k.done > 0 && recovery.failovers > 0 && recovery.updates_lost == 0, "copies took over, and lack nothing");
 }
 
-// The loss is the sum of the weights that a batch names, so each visit takes 1 from its weight.
+// The loss is the sum of the weights that a batch names, so each visit subtracts 1 from its weight.
 static mu_tensor *sum_of(mu_tensor *y_true, mu_tensor *y_pred, void *arg)
 {
     (void)y_true, (void)arg;

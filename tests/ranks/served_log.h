@@ -1,5 +1,5 @@
-// What this process writes to its standard error, kept in a file for a while so that a test can look for words in it.
-// At the end it goes to its old place.
+// Redirects this process's standard error to a file for a while, so that a test can look for words in it. At the end
+// the text is copied to the old standard error.
 #ifndef MU_TESTS_SERVED_LOG_H
 #define MU_TESTS_SERVED_LOG_H
 

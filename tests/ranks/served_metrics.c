@@ -1,8 +1,8 @@
 // served_metrics LAUNCHER: runs itself as a coordinator under `muster launch --workers 3 --ps 2`, with a fixed
 // MUSTER_METRICS_PORT, and reads the numbers of all tasks. The environment sets MUSTER_HEARTBEAT.
 //
-// Each task answers at the port plus its rank, also one that was killed and has started again. While the server with
-// the copy is stopped, the copies are behind; when it is continued, none is.
+// Each task answers at the port plus its rank, also a task that was killed and has started again. While the server with
+// the copy is stopped, the copies are behind; after it continues, none is.
 //
 // The exit code is 0 if all is as expected.
 #define _GNU_SOURCE // usleep, setenv
@@ -86,7 +86,7 @@ static void *add_one(void *arg)
     return NULL;
 }
 
-// Server 1 has the copy of what server 0 leads.
+// Server 1 has the copy of the store that server 0 leads.
 static void stop_the_copy(mu_strategy *strategy, mu_variable *v)
 {
     pthread_t adding;

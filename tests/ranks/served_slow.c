@@ -1,7 +1,7 @@
-// served_slow: a coordinator under `muster launch --workers 1 --ps 2` whose servers have copies. One is killed, and the
-// process after it is slow, because it is stopped most of the time, while it gets its copies and updates go on. What
-// the other server keeps for it meanwhile is bounded, the copies become complete, and then they are all that is left:
-// no update is lost.
+// served_slow: a coordinator under `muster launch --workers 1 --ps 2` whose servers have copies. One server is killed,
+// and the process that replaces it is slow, because it is stopped most of the time, while it gets its copies and
+// updates continue. The data that the other server keeps for it meanwhile are bounded, the copies become complete, and
+// then they are all that is left: no update is lost.
 //
 // The exit code is 0 if all is as expected.
 #define _GNU_SOURCE // usleep
@@ -12,8 +12,8 @@
 
 #include "served_tasks.h"
 
-// Server 0 gets the large variables: 64 MiB, of which a transfer has a copy in memory, beside at most 16 MiB and half
-// as much of updates. RUNS and STOPS: microseconds.
+// Server 0 gets the large variables: 64 MiB, of which a transfer has a copy in memory, besides at most 16 MiB and half
+// of that for updates. RUNS and STOPS are in microseconds.
 enum { LARGE = 16, ELEMENTS = 1 << 20, MIB = ELEMENTS * 4 >> 20, MOST_GROWTH_MIB = 160, RUNS = 1000, STOPS = 100000 };
 
 static atomic_long slow_pid; // of the process that is slow; 0: none is
@@ -67,7 +67,7 @@ static mu_variable *make_variables(mu_strategy *strategy)
     return first;
 }
 
-// The process that comes after the one that is killed is slow from its beginning.
+// The process that replaces the killed one is slow from its beginning.
 static void kill_and_slow_down(void)
 {
     const long before = process_of("ps", 1);
@@ -80,7 +80,7 @@ static void kill_and_slow_down(void)
     slow_pid = pid;
 }
 
-// Updates until all copies are complete; how many.
+// Makes updates until all copies are complete; returns how many.
 static int update_meanwhile(mu_strategy *strategy, mu_variable *v, long *most_mib)
 {
     const long pid = process_of("ps", 0);

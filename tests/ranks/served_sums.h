@@ -1,7 +1,8 @@
-// A job whose steps each add 1 to a variable of either server, and what must hold of the sums although tasks are lost.
+// A job whose steps each add 1 to a variable of either server, and the sums that must come out although tasks are lost.
 //
-// Of a step that was tried again nobody knows whether a lost worker had applied it. So for each step this process makes
-// an update itself: of those exactly one counts, which a request that a server applied twice, or lost, would change.
+// If a step is tried again, it is unknown whether the lost worker had applied it. So for each step this process also
+// makes an update itself: exactly one of those counts, and a request that a server applied twice or lost would change
+// that.
 #ifndef MU_TESTS_SERVED_SUMS_H
 #define MU_TESTS_SERVED_SUMS_H
 
@@ -67,7 +68,7 @@ static inline void expect_sums(job *j, const char *when)
         expect(mu_scalar(mu_variable_read(j->own[i])) == (double)j->updated, "each acknowledged update counts once");
 }
 
-// Steps until a worker has done one more.
+// Schedules steps until a worker has done one more.
 static inline void expect_work(job *j, int worker)
 {
     const int64_t before = calls_of(j->coordinator, worker).done;

@@ -1,5 +1,5 @@
-// What programs under `muster launch --workers 3 --ps 2` share that hurt the other tasks: finding their processes, and
-// small functions on variables of two servers. The program defines _GNU_SOURCE.
+// Shared by programs under `muster launch --workers 3 --ps 2` that kill or stop other tasks: finding the tasks'
+// processes, and small functions on variables of two servers. The program defines _GNU_SOURCE.
 #ifndef MU_TESTS_SERVED_TASKS_H
 #define MU_TESTS_SERVED_TASKS_H
 
@@ -25,7 +25,7 @@ static inline void expect(bool good, const char *what)
 
 // ---- The other processes ------------------------------------------------------------------------
 
-// Waits for the task's process to be there, and sends it a signal; returns the process.
+// Waits until the task's process is there and sends it a signal; returns the process.
 static inline long signal_task(const char *job, int index, int number)
 {
     long pid = 0;
@@ -67,7 +67,7 @@ static inline bool process_is_stopped(long pid)
     return stopped;
 }
 
-// Stops a task's process, and returns it when none of its threads runs any more: kill returns before that.
+// Stops a task's process, and returns it once none of its threads runs any more (kill returns earlier).
 static inline long stop_task(const char *job, int index)
 {
     const long pid = signal_task(job, index, SIGSTOP);

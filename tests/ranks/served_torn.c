@@ -1,9 +1,10 @@
 // served_torn PART: a coordinator under `muster launch --workers 3 --ps 2` whose steps are synchronous and have two
-// optimizers, each for a variable of another server. The second one's rate is an op of this program, which kills a
-// server with SIGKILL: the first variable has been updated then, and the second has not.
+// optimizers, one for a variable of each server. The second one's rate is an op of this program, which kills a server
+// with SIGKILL after the first variable has been updated and before the second.
 //
-// copied: servers have copies. Whichever server it is, the step is applied as a whole, and once.
-// alone:  nobody else has the variables. The step fails, and what it writes is in doubt until it is assigned.
+// copied: servers have copies. Whichever server is killed, the step is applied as a whole, and once.
+// alone:  nobody else has the variables. The step fails, and the variables that it writes are in doubt until they are
+//         assigned.
 //
 // The exit code is 0 if all is as expected.
 #define _GNU_SOURCE // usleep

@@ -1,7 +1,7 @@
 // Traces the CNN's training step, sends it to a process that has no user code, and compares the losses bit by bit.
 //
-// ship_step PROGRAM: PROGRAM is run_shipped. The step has everything in it: forward, loss, gradients and Adam. It
-// is sent after a first step here, so that the optimizer's slots are not zero.
+// ship_step PROGRAM: PROGRAM is run_shipped. The step is complete: forward pass, loss, gradients and Adam. It is sent
+// after a first step in this process, so that the optimizer's slots are not zero.
 #include "shipped.h"
 
 #include "graph/graph.h"
@@ -124,7 +124,7 @@ int main(int argc, char **argv)
     child c;
     float theirs[STEPS];
     signal(SIGPIPE, SIG_IGN);
-    // Started before the library has threads, which a fork would not copy.
+    // Started before the library has threads, because a fork would not copy them.
     if (argc != 2 || !start(argv[1], &c))
         return 2;
     mu_init(.cpu_devices = 1, .seed = 5);

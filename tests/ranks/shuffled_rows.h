@@ -1,4 +1,4 @@
-// What the programs that are interrupted learn: rows of one small set that any model can tell apart, in the order of a
+// The data of the programs that are interrupted: rows of one small set that any model can tell apart, in the order of a
 // seeded shuffle, so that an interrupted run must end with the weights of an undisturbed one.
 #ifndef MU_TESTS_RANKS_SHUFFLED_ROWS_H
 #define MU_TESTS_RANKS_SHUFFLED_ROWS_H

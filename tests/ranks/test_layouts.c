@@ -1,8 +1,8 @@
-// MultiWorkerMirroredStrategy: the same replicas laid out over one, two, three or four processes train to the
-// parameters of one device, count every sample once, also where most replicas get none, and with `deterministic` have
-// the same bits; what some replicas have saved others continue with.
+// MultiWorkerMirroredStrategy: the same replicas, divided among one, two, three or four processes, train to the
+// parameters of one device, count every sample once even if most replicas get none, and with `deterministic` have the
+// same bits; a layout can continue from another one's checkpoint.
 //
-// The test starts itself under `muster launch`; as a worker it trains every recipe and the chief writes what came out.
+// The test starts itself under `muster launch`; as a worker it trains every recipe, and the chief writes the results.
 #include "../tables/recipes.h"
 
 #include "kernels/kernels.h"
@@ -25,7 +25,7 @@ static void add_numbers(results *all, const double *numbers, int64_t n)
         assert_int_equal(MU_PUSH(all, numbers[i]), MU_OK);
 }
 
-// What one process or worker finds: weights and losses of all recipes, then the evaluation.
+// The results of one process or worker: weights and losses of all recipes, then the evaluation.
 static void find_all(mu_strategy *(*make)(void), results *out)
 {
     static measured m;
@@ -95,7 +95,8 @@ static mu_model *compiled(mu_strategy *strategy)
     return model;
 }
 
-// fit, evaluate, predict and a loop of one's own on 1, 2, 5 and 7 rows in batches of 3, for up to twelve replicas.
+// fit, evaluate, predict and a training loop of its own on 1, 2, 5 and 7 rows in batches of 3, for up to twelve
+// replicas.
 static void find_few(mu_strategy *(*make)(void), results *out)
 {
     static const int64_t rows[] = {1, 2, 5, 7};
@@ -121,7 +122,8 @@ static void find_few(mu_strategy *(*make)(void), results *out)
 
 // ---- Continuing what others have saved ---------------------------------------------------------
 
-// Continues from the checkpoint in a folder (none: from the beginning), trains two epochs, saves; what came out.
+// Continues from the checkpoint in a folder (none: from the beginning), trains two epochs and saves; returns the
+// results.
 static void go_on(mu_strategy *strategy, const char *folder, results *out)
 {
     mu_pool *pool = mu_pool_open();
@@ -263,7 +265,7 @@ static void few_samples_are_enough(void **state)
     mu__free(wanted.items);
 }
 
-// Four workers, then three, one, and two with two replicas each: two epochs each, as one device's eight.
+// Four workers, then three, one, and two with two replicas each: two epochs each, as eight epochs on one device.
 static void others_go_on(void **state)
 {
     (void)state;
@@ -306,7 +308,7 @@ static void deterministic_layouts_have_the_same_bits(void **state)
     unsetenv("MUSTER_SHARED_MEMORY");
 }
 
-// Two deterministic workers of which the second has another environment; what they say.
+// Two deterministic workers, the second one with another environment; returns what they print.
 static int unlike(const char *second, char *said, size_t bytes)
 {
     char self[512], command[1600];
@@ -334,11 +336,11 @@ static void deterministic_workers_have_the_same_instructions(void **state)
         assert_int_not_equal(unlike("MUSTER_ISA=base", said, sizeof said), 0);
         assert_non_null(strstr(said, "/job:worker/task:1 has \"base/0x1"));
     }
-    // All take the smallest number of threads of a replica, so other numbers are no reason to refuse.
+    // All workers take the smallest number of threads of any replica, so different numbers are not refused.
     assert_int_equal(unlike("MUSTER_THREADS=1", said, sizeof said), 0);
 }
 
-// Gradients reduced while the backward pass continues, or on the spot: in shared memory and over TCP.
+// Gradients reduced while the backward pass continues, or at once: in shared memory and over TCP.
 static void overlap_has_the_same_bits(void **state)
 {
     (void)state;

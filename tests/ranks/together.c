@@ -1,6 +1,6 @@
-// together [MODE]: one worker of a job. Two strategies of the same cluster train a small model each, in turns, and the
-// weights are printed bit for bit, with how many replicas and threads this process has. MODE: "one" makes one strategy
-// only, "deterministic" one that must give the same bits everywhere, "other" a second one of another cluster.
+// together [MODE]: one worker of a job. Two strategies of the same cluster train a small model each, alternately, and
+// the weights are printed bit for bit, with the numbers of replicas and threads of this process. MODE: "one" makes only
+// one strategy, "deterministic" one that must give the same bits everywhere, "other" a second one of another cluster.
 #include "distribute/distribute.h"
 
 #include <muster.h>

@@ -45,7 +45,7 @@ static mu_cluster *find_tpu(void)
     return mu_tpu_cluster_resolver("pair");
 }
 
-// What was refused is `failed`, and this error is pending.
+// The operation that must be refused is `failed`, and this error must be pending.
 static void expect(bool failed, mu_status code, const char *text)
 {
     const mu_error error = mu_error_take();
@@ -144,7 +144,7 @@ static mu_value *run_equal(mu_strategy *strategy, mu_function *function, int64_t
                                MU_RUN_OPTIONS(.enable_dynamic_batch_size = false));
 }
 
-// Parts that differ on the last host, and between the hosts, are an error on both, in the first run of a function too.
+// Parts that differ on the last host, or between the hosts, are an error on both, also in the first run of a function.
 static void refuse_unequal_parts(mu_strategy *strategy)
 {
     const bool last = host == HOSTS - 1;
@@ -296,7 +296,7 @@ static void trains(mu_cluster *tpu, const char *path)
     remove(path);
 }
 
-// The last host may end before the other one has heard everything of joining.
+// The last host may end before the other one has received all messages of joining.
 static void dies(mu_cluster *tpu)
 {
     const bool connected = mu_connect_to_cluster(tpu) == MU_OK;
@@ -305,7 +305,7 @@ static void dies(mu_cluster *tpu)
     expect(!connected || mu_tpu_initialize(tpu) == NULL, MU_UNAVAILABLE, "/job:worker/task:1");
 }
 
-// That host can tell nobody; the other one learns from its deadline whom it lacks.
+// That host cannot tell the other one, which learns from its deadline which host is missing.
 static void unknown(mu_cluster *tpu)
 {
     if (host == HOSTS - 1) {
@@ -336,7 +336,7 @@ static void differs(mu_cluster *tpu)
     expect(mu_tpu_strategy(tpu) == NULL, MU_FAILED_PRECONDITION, "not that of the 2 hosts");
 }
 
-// Another cluster than that which this process has joined, whichever function it is given to.
+// A cluster other than the one that this process has joined, whichever function it is given to.
 static void refuse_other_cluster(void)
 {
     mu_cluster *other = mu_tpu_cluster_resolver("198.51.100.2:8470,198.51.100.3:8470");
@@ -345,7 +345,7 @@ static void refuse_other_cluster(void)
     expect(mu_tpu_strategy(other) == NULL, MU_FAILED_PRECONDITION, "mu_tpu_strategy: this process is");
 }
 
-// All hosts fail with the error of the one that cannot take part, and the job stays.
+// All hosts fail with the error of the host that cannot take part, and the job continues.
 static void alone(mu_cluster *tpu)
 {
     const bool last = host == HOSTS - 1;

@@ -1,7 +1,7 @@
-// A training program in which one worker does something bad at a chosen moment. It trains in a loop of its own, saves,
+// A training program in which one worker fails on purpose at a chosen moment. It trains in a loop of its own, saves,
 // evaluates and ends. Usage: victim FOLDER WEIGHTS [WORKER MOMENT ACTION]; MOMENT: start, joined, values, trace, input,
 // between, collective, save, evaluate, end; ACTION: kill, stop, leave, skip (a step) or seconds to sleep. With
-// VICTIM_ONCE, the name of a file, it does so only as long as that is not there.
+// VICTIM_ONCE, the name of a file, it does so only if that file does not exist.
 #define _GNU_SOURCE // usleep
 #include <muster.h>
 
@@ -57,7 +57,7 @@ static void now(const job *j, const char *moment)
         act(j);
 }
 
-// Something that happens a little later, while the program is inside of the library.
+// An action that happens a little later, while the program is inside of the library.
 static void *act_soon(void *arg)
 {
     usleep(300000);

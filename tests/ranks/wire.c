@@ -1,9 +1,10 @@
 // wire NAMESPACE=DEVICE,MTU…: a network in user space between network namespaces, for kernels that cannot delay or lose
 // packets themselves. Each namespace gets a TUN device; a packet whose destination ends in 10 + N goes to the N-th.
 //
-// Lines on standard input say what the way out of a host, or the way in, does to packets: "out|in HOST WORD VALUE" with
-// delay (ms), loss (%), reorder (% of packets that come 3 ms late), rate (kbit/s), cut (0, 1); what they said before
-// stays. The dice have a fixed seed. Prints "ready"; ends when its input does. Knows nothing of what the packets carry.
+// Lines on standard input set what the way out of a host, or the way in, does to packets: "out|in HOST WORD VALUE" with
+// delay (ms), loss (%), reorder (% of packets that come 3 ms late), rate (kbit/s), cut (0, 1); earlier settings of
+// other words are kept. Packets are chosen by random numbers with a fixed seed. Prints "ready"; ends at the end of its
+// input. Does not look at what the packets carry.
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/if.h>
@@ -104,8 +105,8 @@ static packet pop(wire *w)
 
 // ---- What a way does ----------------------------------------------------------------------------
 
-// When a packet that comes to this way at `at` leaves it; -1: never. A line that has more to send than it can in some
-// time drops what comes, as a switch does.
+// Returns when a packet that reaches this way at time `at` leaves it; -1: never. If more packets are waiting than can
+// be sent within some time, new ones are dropped, as by a switch.
 static int64_t pass(wire *w, way *by, size_t bytes, int64_t at)
 {
     if (by->cut || chance(w, by->loss))
@@ -147,7 +148,7 @@ static void take(wire *w, int from)
     }
 }
 
-// What is on its way when a cable is cut does not arrive.
+// Packets on their way are lost when a cable is cut.
 static void deliver(wire *w)
 {
     while (w->waiting > 0 && w->heap[0].due_ns <= now_ns()) {

@@ -1,4 +1,4 @@
-// Which ops a table test runs: those that its command line names, or all. Included once by the test's program.
+// Which ops a table test runs: those named on its command line, or all. Included once by the test's program.
 #ifndef MU_TESTS_ASKED_OPS_H
 #define MU_TESTS_ASKED_OPS_H
 

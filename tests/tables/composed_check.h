@@ -1,4 +1,4 @@
-// What suites of composed functions share: an entry is a function of tensors, and all are held to the same rules.
+// What suites of composed functions share: an entry is a function of tensors, and all entries must obey the same rules.
 //
 // The gradient, and the gradient of the gradient, agree with central differences (f64), also of a batch of one and of
 // none; a trace that does not know the batch axis gives a shape that fits; a compiled function gives what eager
@@ -210,7 +210,7 @@ static inline void composed_draw_inputs(const composed *c, mu_tensor **in)
         in[i] = composed_tensor(c->in[i], (uint64_t)i + 1, plain ? -2 : c->low, plain ? 2 : c->high);
 }
 
-// The row with another size of its batch, unless it has one of its own.
+// The row with another batch size, unless it gives one itself.
 static inline void composed_resized(const composed *row, int64_t size)
 {
     mu_tensor *in[COMPOSED_INPUTS];
@@ -227,7 +227,7 @@ static inline void composed_resized(const composed *row, int64_t size)
     composed_compare(&c, in, 1);
 }
 
-// Holds one row to the rules.
+// Checks one row against the rules.
 static inline void composed_check(const composed *c)
 {
     mu_pool *pool = mu_pool_open();

@@ -1,7 +1,7 @@
 // An op, one of its samples and one element type: what the suites over all ops share.
 //
-// A case has the sample's shapes, numbers that follow from its place, and what the shape rule says of its results. What
-// is checked of a case is each suite's own.
+// A case has the sample's shapes, numbers that are determined by their position, and the specs that the shape rule
+// gives for its results. Each suite decides what it checks.
 #ifndef MU_TESTS_OP_CASE_H
 #define MU_TESTS_OP_CASE_H
 
@@ -28,7 +28,7 @@ typedef struct op_case {
     mu_spec in[MOST_INPUTS], out[MOST_OUTPUTS];
 } op_case;
 
-// Every op, and after them the fused ones; NULL after the last.
+// Returns every op and, after them, the fused ones; NULL after the last.
 static inline const mu_op *any_op_at(int i)
 {
     return i < mu__op_count() ? mu__op_at(i) : mu__fused_op_at(i - mu__op_count());
@@ -43,7 +43,7 @@ static inline void describe(const op_case *c, const char *what)
     print_message("%s%s\n", mu__pending() ? ": " : "", mu_error_message());
 }
 
-// A number in [0, 1) that follows from its arguments (splitmix64).
+// Returns a number in [0, 1) that is determined by the arguments (splitmix64).
 static inline double draw(uint64_t seed, int64_t i)
 {
     uint64_t z = seed * 0x9e3779b97f4a7c15u + (uint64_t)i * 0xbf58476d1ce4e5b9u + 0x94d049bb133111ebu;

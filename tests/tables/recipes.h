@@ -1,6 +1,6 @@
 // Models, optimizers and data that every strategy must train to the same parameters, in one process or many.
 //
-// All in float64: what remains is the order of summation, far below the tolerance.
+// All in float64: the only differences left come from the order of summation, far below the tolerance.
 #ifndef MU_TEST_RECIPES_H
 #define MU_TEST_RECIPES_H
 

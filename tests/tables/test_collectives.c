@@ -51,7 +51,7 @@ static int64_t data_count(const world *w)
     return w->kind == MU_KIND_ALL_TO_ALL ? w->count * w->ranks : w->count;
 }
 
-// Hosts are uneven: the last has what is left.
+// Hosts are uneven: the last one has the remaining ranks.
 static int hosts_of(const world *w) { return w->per_host == 0 ? 1 : (w->ranks + w->per_host - 1) / w->per_host; }
 
 static int64_t input_count(const world *w, int rank)
@@ -61,7 +61,7 @@ static int64_t input_count(const world *w, int rank)
     return w->kind == MU_KIND_ALL_GATHER ? w->counts[rank] : data_count(w);
 }
 
-// Elements repeat after PERIOD: the first are written one by one, the rest copied from them, twice as many each time.
+// Elements repeat after PERIOD: the first ones are written one by one, the rest copied from them, doubling each time.
 static void *filled(const world *w, int rank, int64_t n, bool zero)
 {
     const size_t bytes = mu_dtype_bytes(w->dtype);
@@ -134,7 +134,7 @@ static double expected(const world *w, int rank, int64_t i)
     return element(from, i);
 }
 
-// Elements that are expected to repeat after PERIOD: if they do, the first of them speak for all.
+// If elements that should repeat after PERIOD do, checking the first period is enough.
 static void check_run(const world *w, int rank, const char *algorithm, int64_t first, int64_t n)
 {
     const size_t bytes = mu_dtype_bytes(w->dtype);
@@ -153,7 +153,7 @@ static void check_run(const world *w, int rank, const char *algorithm, int64_t f
     }
 }
 
-// What comes from one rank is a run; all of a reduction or a broadcast is one.
+// The elements from one rank are one run; those of a reduction or a broadcast are all one.
 static void check_rank(const world *w, int rank, const char *algorithm)
 {
     const int64_t n = data_count(w);
@@ -164,7 +164,7 @@ static void check_rank(const world *w, int rank, const char *algorithm)
     }
 }
 
-// Ranks that must all have the same are compared with the first.
+// If all ranks must have the same result, each is compared with the first.
 static void world_check(const world *w, const char *algorithm)
 {
     const size_t bytes = (size_t)data_count(w) * mu_dtype_bytes(w->dtype);
@@ -244,8 +244,8 @@ static int some_hosts(const mu_algorithm *algorithm, int per_host)
     return algorithm->needs & MU_NEEDS_ONE_HOST ? 0 : per_host;
 }
 
-// Sanitizers take many times as long: every second number of ranks then, for one algorithm the odd and for the next the
-// even ones.
+// Sanitizers take many times as long: then only every second number of ranks is tested, odd ones for one algorithm and
+// even ones for the next.
 static int next_ranks(int ranks) { return ranks + (MU_TEST_SLOWNESS > 1 ? 2 : 1); }
 static int first_ranks(int algorithm) { return MU_TEST_SLOWNESS > 1 ? 1 + algorithm % 2 : 1; }
 
@@ -285,7 +285,7 @@ static void test_simulated_types(void **state)
                                  (uint64_t)d);
 }
 
-// Many interleavings; then one that is large enough for several segments of a ring at once.
+// Many interleavings; then one with data large enough for several segments of a ring at once.
 static void test_simulated_interleavings(void **state)
 {
     const mu_algorithm *algorithm;
@@ -303,7 +303,8 @@ static void test_simulated_interleavings(void **state)
     }
 }
 
-// What the algorithms promise: a ring sends 2 (n - 1) / n of the data per rank, doubling log2 n times all of it.
+// The costs that the algorithms promise: a ring sends 2 (n - 1) / n of the data per rank, doubling log2 n times all of
+// it.
 static void test_costs(void **state)
 {
     (void)state;
@@ -511,7 +512,7 @@ static void fill_fractions(world *w)
             ((float *)w->data[r])[i] = (float)rand() / 1e6f - 1000.0f;
 }
 
-// The bits of one all-reduce of fractions: all ranks have the same; `first` gets them, or is compared with them.
+// The bits of one all-reduce of fractions: all ranks have the same; they are written to `first` or compared with it.
 static void bits_of(const mu_algorithm *algorithm, world w, bool staged, bool compare, float *first)
 {
     w = world_new(w);
@@ -526,7 +527,8 @@ static void bits_of(const mu_algorithm *algorithm, world w, bool staged, bool co
     world_free(&w);
 }
 
-// Every algorithm gives all ranks the same bits; those that add in rank order give each other's on any hosts.
+// Every algorithm gives all ranks the same bits; all algorithms that add in rank order give the same bits for any
+// hosts.
 static void test_bits(void **state)
 {
     const mu_algorithm *algorithm;
@@ -580,7 +582,7 @@ static void test_bits_of_parts(void **state)
     }
 }
 
-// Half floats are rounded once: a chain hands on sums in f32.
+// Half floats are rounded once: a chain passes on its sums in float32.
 static void test_half_bits(void **state)
 {
     static const char *const names[] = {"slots", "pairwise", "chain"};

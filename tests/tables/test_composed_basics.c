@@ -86,7 +86,8 @@ static mu_tensor *batch_norm_statistics(mu_tensor *const *in)
     return mu_add(y, mu_multiply(mean, mu_sin(variance)));
 }
 static mu_tensor *sigmoid_loss(mu_tensor *const *in) { return mu_nn_sigmoid_cross_entropy(in[0], in[1]); }
-// Labels that sum to 1 whatever they are made from: there the hidden gradient is one, in the labels too.
+// Labels that sum to 1 whatever they are made from: only then the gradient that the forward pass computes is right, for
+// the labels too.
 static mu_tensor *softmax_loss(mu_tensor *const *in)
 {
     return mu_nn_softmax_cross_entropy(mu_nn_softmax(in[0], -1), in[1]);

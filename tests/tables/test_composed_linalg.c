@@ -78,7 +78,7 @@ static mu_tensor *norm_frobenius(mu_tensor *const *in)
 static mu_tensor *norm_spectral(mu_tensor *const *in) { return mu_norm(in[0], 2, MATRICES(-2, -1)); }
 static mu_tensor *norm_turned(mu_tensor *const *in) { return mu_norm(in[0], 2, MATRICES(2, 0), .keep_dims = true); }
 
-// The factor of x x' + 2: any change of x leaves it symmetric and positive definite.
+// The factor of x x' + 2: it stays symmetric and positive definite for any change of x.
 static mu_tensor *factor(mu_tensor *const *in)
 {
     const int64_t n = mu_tensor_dim(in[0], -1);
@@ -224,7 +224,7 @@ static void test_largest_value_at_ends(void **state)
     mu_pool_close(pool);
 }
 
-// Of an identity all values are the largest and share what comes in.
+// All singular values of an identity are the largest and share the incoming gradient.
 static void test_equal_largest_values(void **state)
 {
     (void)state;

@@ -1,7 +1,7 @@
-// Segments and draws: gradients of first and second order of what has no line in the table test, and values.
+// Segments and random draws that the table test does not cover: gradients of first and second order, and values.
 //
-// Gamma draws are held to their distribution (means, deviations, and the derivative towards the shape parameter against
-// differences of a smoothed mean); that they are TensorFlow's is for the conformance tests.
+// Gamma draws are compared with their distribution (means, deviations, and the derivative with respect to the shape
+// parameter against differences of a smoothed mean); the conformance tests compare them with TensorFlow's.
 #include "composed_check.h"
 
 static mu_tensor *ids(int64_t n, const int32_t *values) { return mu_tensor_new(MU_I32, 1, &n, values); }
@@ -116,7 +116,7 @@ static void test_distributions(void **state)
     mu_pool_close(pool);
 }
 
-// Rates that no distribution has: TensorFlow's results, but for NaN, which it does not return from.
+// Rates for which there is no distribution: TensorFlow's results, except for NaN, with which it never returns.
 static void test_odd_rates(void **state)
 {
     (void)state;
@@ -157,7 +157,7 @@ static void test_narrow_indices(void **state)
     mu_pool_close(pool);
 }
 
-// The mean of draws is alpha / beta: its derivatives are 1 / beta and -alpha / beta^2, up to chance.
+// The mean of draws is alpha / beta: its derivatives are 1 / beta and -alpha / beta^2, up to random deviations.
 static void test_derivatives_of_gamma(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Convolutions and pools that are made of others: gradients of first and second order, traces, and values.
+// Convolutions and pools that are composed of others: gradients of first and second order, traces, and values.
 //
 // Values are compared with the sum or maximum over each window, written out here.
 #include "composed_check.h"

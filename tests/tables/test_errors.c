@@ -1,5 +1,5 @@
-// What the headers say of errors, provoked: each call of errors.def gives the code that its header names, returns what
-// stands for failure, and says why. scripts/check_errors compares the table with the headers.
+// Provokes the errors that the headers document: each call of errors.def gives the code that its header names, returns
+// the value that stands for failure, and records a message. scripts/check_errors compares the table with the headers.
 //   ROW(function, CODE, call)
 #include <muster.h>
 

@@ -1,15 +1,15 @@
-// mu_exit in a function that the library calls: refused, whichever function it is, since the call that runs it still
-// uses what mu_exit frees. That call fails with the refusal, and the library goes on living.
+// mu_exit inside of a callback of the library: refused, whichever function calls back, since the running call still
+// uses what mu_exit frees. The call fails with that refusal, and the library can be used further.
 //
-// A row gives a function that calls mu_exit to one of the library's. Rows run in processes of their own, so that one
-// that is not refused is one row's failure.
+// A row passes a callback that calls mu_exit to one of the library's functions. Rows run in processes of their own, so
+// that a missing refusal is one row's failure.
 #include <muster.h>
 
 #include "../unit/base/base_test.h"
 
 static const char *row_name;
 
-// What every callback of the rows does.
+// The body of every callback of the rows.
 static void try_to_exit(void)
 {
     if (mu_exit(true) == 78)

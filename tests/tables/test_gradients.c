@@ -1,11 +1,11 @@
 // The gradient of every op against central differences (f64), and the gradient of every gradient.
 //
-// The cases are the ops' samples, and what follows from them when an axis becomes empty or gets size 1, in all
-// inputs that share its size or in one alone. An op with a gradient must have been checked of both orders, with odd
-// sizes, with an axis of size 1, with an empty one and, if it works element by element, with operands that broadcast:
-// what lacks one of these is a failure unless a table below lists it, with the reason. Composed functions are held
-// to the same by composed_check.h. MU_TEST_DEVICE names the device of the ops; unset: the host. Arguments name the ops
-// to check; none: all.
+// The cases are the ops' samples, and cases derived from them in which an axis is empty or has size 1, in all inputs
+// that share its size or in one alone. Every op with a gradient must have been checked in both orders, with odd sizes,
+// with an axis of size 1, with an empty axis and, if it is element-wise, with operands that broadcast: an op that lacks
+// one of these is a failure unless a table below lists it, with the reason. composed_check.h has the same rules for
+// composed functions. MU_TEST_DEVICE names the device of the ops; unset: the host. Arguments name the ops to check;
+// none: all.
 #include "asked_ops.h"
 #include "op_case.h"
 
@@ -25,7 +25,7 @@ static bool differentiated(const op_case *c, int i)
     return c->in[i].dtype == MU_F64 && !(c->sample->no_grad >> i & 1) && !(c->op->shape_only >> i & 1);
 }
 
-// A number that follows from the inputs: the sum of the first output, weighted.
+// Returns one number that depends on all inputs: the weighted sum of the first output.
 typedef double value_fn(const op_case *c, mu_tensor *const *in);
 
 static double weighted_sum(const mu_tensor *y, uint64_t seed)
@@ -50,7 +50,7 @@ static mu_tensor *weights_like(const mu_tensor *y, uint64_t seed)
     return weights;
 }
 
-// The gradients of value_of_output with respect to all inputs, by the ops' own rules; n_in entries.
+// Returns the gradients of value_of_output with respect to all inputs, by the ops' own rules; n_in entries.
 static mu_value *rule_gradients(const op_case *c, mu_tensor *const *in)
 {
     mu_value *sources[MOST_INPUTS];
@@ -175,7 +175,7 @@ static unsigned shown_by(const op_case *c)
     return shown;
 }
 
-// Rows that cannot show something.
+// Ops for which one of the properties cannot be tested.
 static const struct { const char *name; unsigned lacks; const char *why; } exempt[] = {
     {"relu_grad", BROADCAST, "an engine's row, whose operands have one shape"},
     {"tanh_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
@@ -197,7 +197,8 @@ static unsigned lacks(const mu_op *op)
     return found;
 }
 
-// Checks a case whose specs are set; what it shows is added to `shown`. Returns the number of failures.
+// Checks a case whose specs are set; the properties that it covers are added to `shown`. Returns the number of
+// failures.
 static int check_case(op_case *c, unsigned *shown)
 {
     mu_tensor *in[MOST_INPUTS];

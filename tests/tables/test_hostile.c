@@ -1,9 +1,9 @@
-// Hostile integers: every public op and dataset stage that takes axes, counts or sizes, with the least and the largest
-// numbers in each place and in all of them. Each call succeeds or is refused as the caller's mistake; none may
-// overflow, which the undefined-behaviour sanitizer sees, and none may crash.
+// Hostile integers: every public op and dataset stage that takes axes, counts or sizes, with the smallest and the
+// largest numbers in each argument and in all of them. Each call succeeds or is refused as the caller's mistake; none
+// may overflow, which the undefined-behaviour sanitizer would detect, and none may crash.
 //
-// The rows stand in hostile.def. Ops run eagerly, with a gradient where there is one, and inside a trace that does not
-// know the first axis of what they take.
+// The rows are in hostile.def. Ops run eagerly, with a gradient if they have one, and inside a trace that does not know
+// the first axis of their inputs.
 #include <muster.h>
 
 #include "../unit/base/base_test.h"
@@ -12,7 +12,7 @@
 #include <signal.h>
 #include <unistd.h>
 
-// A size that no memory holds is an error here, not the end of the program.
+// A size larger than any memory is an error here, not the end of the program.
 const char *__asan_default_options(void);
 const char *__asan_default_options(void) { return "allocator_may_return_null=1:max_allocation_size_mb=4096"; }
 
@@ -31,7 +31,7 @@ static mu_dataset *data;
 static mu_tensor *parts[4];
 static char space[64];
 
-// The first of several results; x where there are none.
+// The first of several results; x if there are none.
 static mu_tensor *first(mu_status status) { return status != MU_OK ? NULL : parts[0] ? parts[0] : x; }
 
 static mu_value *echo(mu_value *element, void *arg)
@@ -71,7 +71,7 @@ static void make_inputs(void)
 
 enum { NO_PLACE = -1, ALL_PLACES = -2 };
 
-// Which place gets which number; the others keep what works.
+// Selects the argument that gets a number; the others keep values that work.
 typedef struct hostile {
     int place;
     int64_t number;
@@ -110,7 +110,7 @@ static const struct row {
 #undef STAGE
 };
 
-// 2^58 elements can be counted but not stored; 2^32 + 1 is 1 to who cuts it.
+// 2^58 elements can be counted but not stored; 2^32 + 1 becomes 1 if it is truncated to 32 bits.
 static const int64_t numbers[] = {
     INT64_MIN, INT64_MIN + 1, INT64_MIN / 2, -((int64_t)1 << 32), INT_MIN, -1000, -2, -1, 0,
     (int64_t)1 << 58, (int64_t)1 << 60, (int64_t)1 << 62, INT64_MAX / 2, INT64_MAX - 1, INT64_MAX,
@@ -140,7 +140,7 @@ static int print_failure(const char *how, const mu_error *error)
     return 1;
 }
 
-// With no hostile number it has to work; with one it may be refused, and for these reasons only.
+// Without a hostile number the call must succeed; with one it may be refused, but only with these codes.
 static void check_outcome(const char *how, bool worked)
 {
     const mu_error error = mu_error_take();

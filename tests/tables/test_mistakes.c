@@ -1,5 +1,5 @@
-// The mistakes that people make, one row each: what the message must name (the cause) and what it must advise (the
-// cure). Each message also names the line of this file, and comes before a step has run.
+// Common mistakes of users, one row each: what the message must name (the cause) and what it must advise (the remedy).
+// Each message also names the line of this file, and comes before a step has run.
 #include "../unit/base/base_test.h"
 #include "../unit/model/model_test.h"
 #include "model/callbacks/callback_class.h"

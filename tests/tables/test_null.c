@@ -427,7 +427,7 @@ static const struct row {
 
 // ---- Running it in processes of its own ---------------------------------------------------------
 
-// What the child has come to, for the parent to see when it is dead.
+// How far the child has come, for the parent to read after the child's death.
 static volatile struct progress {
     int row, missing, failures;
     bool begun;
@@ -444,7 +444,7 @@ typedef void try_row(const struct row *row);
 
 static void in_child(try_row *try, void (*before)(void), void (*after)(void))
 {
-    // cmocka's handlers would continue with its other tests here.
+    // cmocka's signal handlers would continue with its other tests here.
     const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS};
     for (size_t n = 0; n < sizeof signals / sizeof signals[0]; n++)
         signal(signals[n], SIG_DFL);
@@ -528,7 +528,7 @@ static void each_argument_missing(const struct row *row)
     }
 }
 
-// A query answers as ever: what base.h promises.
+// A query answers as without the error: what base.h promises.
 static void ask(const struct row *row)
 {
     const double before = row->answer();

@@ -3,7 +3,7 @@
 // For each op, sample and element type: the plain loops write exactly what the shape rule promised and use no kernel;
 // the fast kernel agrees with them, under each instruction set and also for larger sizes; the shape rule copes with
 // unknown dimensions. No op with a fast kernel is left out.
-// Ops that act on resources or feed graphs have tests of their own; gradients are test_gradients's.
+// Ops that act on resources or hold graphs have tests of their own; test_gradients checks the gradients.
 #include "op_case.h"
 
 #include "kernels/dispatch.h"
@@ -58,8 +58,8 @@ static bool guard_holds(const void *block, size_t bytes)
     return true;
 }
 
-// Whether some operand has 16 bits. Plain loops may convert such operands whole (mu__run_as_f32), which takes a kernel:
-// the one that the plain loops of `cast` check.
+// Returns whether some operand has 16 bits. Plain loops may convert such operands as a whole (mu__run_as_f32), which
+// uses a kernel: the one that the test of `cast` compares with its plain loops.
 static bool has_half(const op_case *c)
 {
     bool half = false;
@@ -70,8 +70,8 @@ static bool has_half(const op_case *c)
     return half;
 }
 
-// Every kernel of the tables, and every loop that is compiled per instruction set, asks for the set in use first, which
-// chooses one if none is chosen.
+// Every kernel of the tables, and every loop that is compiled per instruction set, first reads the set in use, which is
+// then chosen if none is.
 static const int no_isa = -1;
 
 static int check_ref(op_case *c, mu_tensor *const *in)
@@ -230,8 +230,8 @@ static bool is_small(const op_case *c)
     return n <= 200000;
 }
 
-// Of ops whose elements decide how many results there are: gives them elements that occur several times, or numbers of
-// segments that ascend, some of which have no rows, and completes the shapes of the results.
+// For ops whose number of results depends on elements: gives them elements that occur several times, or ascending
+// segment numbers with gaps, and fills in the shapes of the results.
 static void measure(op_case *c, mu_tensor *const *in)
 {
     const int last = c->sample->n_in - 1;
@@ -279,7 +279,7 @@ static int each_case(int (*check)(op_case *c, mu_tensor *const *in), const mu_dt
 
 static const mu_dtype all_types[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8, MU_BOOL};
 
-// Suites leave out a sample whose type the op does not take, so one that no type suits would be left out everywhere.
+// The suites skip a sample whose type the op does not take, so a sample that fits no type would be skipped everywhere.
 static bool some_type_suits(const mu_op *op, int sample)
 {
     bool suits = false;

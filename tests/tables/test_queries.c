@@ -1,6 +1,6 @@
-// Queries answer as ever with an error pending, and leave its record as it is: what base.h promises of them.
+// Queries answer as usual while an error is pending, and leave its record unchanged: what base.h promises of them.
 //
-// A row asks one thing and gives a number for the answer, text by its first letter. What a query refuses is -1 or NaN.
+// A row makes one query and returns its answer as a number, a text as its first letter. A refused query is -1 or NaN.
 #include "../unit/base/base_test.h"
 #include "../unit/model/model_test.h"
 #include "model/core/layer.h"

@@ -1,7 +1,7 @@
 // Every strategy, one model after the other: training on any number of replicas, with uneven and empty parts,
 // reaches the parameters of one device; evaluation counts every sample once.
 //
-// All in float64: what remains is the order of summation, far below the tolerance.
+// All in float64: the only differences left come from the order of summation, far below the tolerance.
 #include "model/metrics/metric.h"
 #include "recipes.h"
 
@@ -35,7 +35,8 @@ static void reaches_the_parameters_of_one_device(void **state)
     }
 }
 
-// Dropout draws differ from replica to replica, but one copy of its state for all of them is as good as one for each.
+// Dropout draws differ from replica to replica, but one copy of the generator's state for all works as well as one
+// each.
 static void central_generators_draw_alike(void **state)
 {
     (void)state;
@@ -48,7 +49,7 @@ static void central_generators_draw_alike(void **state)
     }
 }
 
-// The same seed gives the same bits, whatever the threads do.
+// The same seed gives the same bits, however the threads are scheduled.
 static void repeats_its_bits(void **state)
 {
     (void)state;

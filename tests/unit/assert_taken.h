@@ -1,4 +1,4 @@
-// A look at the error record, which empties it.
+// Takes the pending error from the record of this thread, and checks its code and a part of its message.
 #ifndef MU_TESTS_ASSERT_TAKEN_H
 #define MU_TESTS_ASSERT_TAKEN_H
 

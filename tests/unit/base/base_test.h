@@ -46,8 +46,8 @@ static inline int remove_folder(const char *folder)
     return n;
 }
 
-// Runs fn(arg) with the first, second, … allocation failing until it needs no more of them. It returns
-// whether it succeeded; each failure must be recorded as RESOURCE_EXHAUSTED, and leave no object.
+// Runs fn(arg) with the first, second, … allocation failing, until fn makes fewer allocations than that. Returns
+// whether the last run succeeded. Every failed run must record RESOURCE_EXHAUSTED and leave no object alive.
 static inline void with_failing_allocations(bool (*fn)(void *arg), void *arg)
 {
     const long live = mu__live_objects(NULL);

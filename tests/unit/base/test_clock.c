@@ -21,7 +21,7 @@ static void test_deadlines(void **state)
 static int64_t noon(void) { return 43200; }
 static bool sevens(void *out, size_t bytes) { return memset(out, 7, bytes) != NULL; }
 
-// A table of the test's own in the place of the system: its clock and its chance are the library's.
+// The test's own system table: the library takes its time and random numbers from it.
 static void test_another_system(void **state)
 {
     (void)state;

@@ -300,7 +300,7 @@ static void test_bad_goals(void **state)
     assert_taken(MU_NOT_FOUND, path);
 }
 
-// A limit on the file's size stands for a full disk: the same call fails at the same place.
+// A limit on the file's size stands for a full disk: the same system call fails in the same place.
 static void test_full_disk(void **state)
 {
     (void)state;
@@ -359,7 +359,7 @@ static void test_failing_allocations(void **state)
     assert_int_equal(mkdir(folder, 0700), 0);
 }
 
-// What a program writes to by mistake stays what it is.
+// A device that a program writes to by mistake is not replaced by a file.
 static void test_devices_are_not_replaced(void **state)
 {
     (void)state;

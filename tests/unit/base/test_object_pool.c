@@ -1,4 +1,4 @@
-// Tests of reference counts and pools: order, nesting, moving out, wrong use, failing allocations.
+// Tests of reference counts and pools: order, nesting, moving objects out, misuse, failing allocations.
 #include "base_test.h"
 
 typedef struct thing {

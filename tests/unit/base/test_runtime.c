@@ -250,7 +250,7 @@ static void test_failing_allocations(void **state)
     with_failing_allocations(init_and_exit, NULL);
 }
 
-// What is opened after the start gets none of the standard streams' numbers, also where those were closed.
+// Files that the library opens never get the numbers of the standard streams, even if those were closed before.
 static void test_closed_standard_streams(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Tests of settings: origin, values that cannot be, unknown names, the printed table.
+// Tests of settings: where a value comes from, invalid values, unknown names, the printed table.
 #include "base_test.h"
 
 #include <locale.h>
@@ -37,7 +37,7 @@ static void test_environment(void **state)
     assert_true(mu__setting_real(MU_SETTING_TIMEOUT) == 2.5);
     assert_false(mu__setting_bool(MU_SETTING_PIN));
     assert_null(mu__setting_text(MU_SETTING_ISA));
-    // Frozen: a later change of the environment does nothing.
+    // Settings are frozen: a later change of the environment has no effect.
     setenv("MUSTER_THREADS", "4", 1);
     assert_int_equal(mu__setting_int(MU_SETTING_THREADS), 3);
 }
@@ -70,7 +70,7 @@ static void test_values_that_cannot_be(void **state)
         assert_int_equal(mu_init(), MU_INVALID_ARGUMENT);
         assert_non_null(strstr(mu_error_message(), table[i].variable));
         assert_taken(MU_INVALID_ARGUMENT, table[i].part);
-        // Asking without a runtime records the same, and answers with the default.
+        // Reading a setting without a runtime records the same error and returns the default.
         assert_int_equal(mu__setting_int(MU_SETTING_PLAN_CACHE), 16);
         assert_taken(MU_INVALID_ARGUMENT, table[i].variable);
         clearenv();
@@ -80,7 +80,7 @@ static void test_values_that_cannot_be(void **state)
 static void test_point_in_any_locale(void **state)
 {
     (void)state;
-    // Where the machine has no such locale this repeats the plain test.
+    // On machines without such a locale this repeats the plain test.
     setlocale(LC_ALL, "de_DE.UTF-8");
     setenv("MUSTER_TIMEOUT", "0.25", 1);
     assert_int_equal(mu_init(), MU_OK);

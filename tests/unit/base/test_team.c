@@ -1,4 +1,4 @@
-// Tests of teams: each member runs once, all see what was written before, shares cover everything.
+// Tests of teams: each member runs once and sees all earlier writes, and the shares cover everything.
 #include "base_test.h"
 
 #include <pthread.h>
@@ -88,7 +88,7 @@ static int64_t processor_ns(void)
     return used.tv_sec * 1000000000LL + used.tv_nsec;
 }
 
-// A team between two calls leaves the processors to other programs: what it spins is far less than a time slice.
+// Between two calls a team leaves the processors to other programs: it spins for far less than a time slice.
 static void test_idle_teams_sleep(void **state)
 {
     (void)state;
@@ -161,7 +161,7 @@ static void *use_a_team(void *arg)
     return mu__team_try(3, run_inside, &n) && atomic_load(&n) == 6 ? NULL : (void *)1;
 }
 
-// Threads that end take their helpers along; a forked child gets helpers of its own.
+// When a thread ends, its helpers end; a forked child gets helpers of its own.
 static void test_owners_come_and_go(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// Tests of the timeline: off by default, valid JSON with spans and names, the ring, a file that cannot be.
+// Tests of the timeline: off by default, valid JSON with spans and names, the ring buffer, a file that cannot be
+// written.
 #include "base_test.h"
 
 #include <jansson.h>
@@ -119,7 +120,8 @@ static void test_names_of_processes_and_runtimes(void **state)
     json_decref(load(name));
 }
 
-// What is kept for a thread that does not end has its timeline written all the same. In a child: it stays kept.
+// The timeline is also written when the runtime is kept for a thread that does not end. This runs in a child process,
+// because the runtime is never freed.
 static void test_a_runtime_that_is_kept(void **state)
 {
     (void)state;

@@ -57,7 +57,7 @@ static void double_input(void *arg)
     mu__latch_arrive(round->latch);
 }
 
-// More workers than processors, with a new latch on the stack each turn, freed as soon as the wait ends.
+// More workers than processors. Each round has a new latch on the stack, which is gone as soon as the wait ends.
 static void round_trips(int turns, int nap_ms)
 {
     mu_worker *workers[N_WORKERS];
@@ -202,7 +202,7 @@ static void test_failing_allocations(void **state)
     with_failing_allocations(make_and_post, NULL);
 }
 
-// In a forked child the thread is missing: posting says so, and ending waits for nobody.
+// In a forked child the worker's thread does not exist: posting a job fails, and ending the worker waits for nothing.
 static void test_fork_leaves_threads_behind(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// Tests of where the cluster comes from: the order of precedence, accidents, and changes that come too late.
+// Tests of where the cluster comes from: the order of precedence, contradictory variables, and changes that come too
+// late.
 #include "cluster_test.h"
 
 #include <unistd.h>
@@ -80,7 +81,7 @@ static void test_slurm_half_set(void **state)
     assert_int_equal(workers_here(), 1);
 }
 
-// Each of four processes that trains alone is worse than an error.
+// If each of four processes trained alone, nobody would notice, so this is an error.
 static void test_number_without_a_size(void **state)
 {
     (void)state;
@@ -94,7 +95,7 @@ static void test_number_without_a_size(void **state)
     assert_int_equal(workers_here(), 1);
 }
 
-// srun with a PMI plugin: MPI's module decides, and without it Slurm's own variables say where the others are.
+// Under srun with a PMI plugin the MPI module finds the other processes; without the module Slurm's own variables do.
 static void test_srun_with_pmi(void **state)
 {
     (void)state;

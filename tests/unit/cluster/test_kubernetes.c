@@ -1,5 +1,5 @@
-// The Kubernetes resolver against a server that speaks the API's language over TLS: addresses, order, credentials, and
-// answers that are wrong or none.
+// The Kubernetes resolver against a server that speaks the API over TLS: addresses, order, credentials, wrong answers
+// and no answer.
 #include "cluster_test.h"
 
 #include <openssl/pem.h>

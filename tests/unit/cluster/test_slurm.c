@@ -126,7 +126,8 @@ static void test_all_are_workers(void **state)
     assert_taken(MU_INVALID_ARGUMENT, ".port_base");
 }
 
-// Slurm counts ranks along its list of nodes, or round them; each task is the one whose address is its own.
+// Slurm numbers the ranks host by host, or deals them out to the hosts in turn; each task finds itself by its own
+// address.
 static void test_ranks_in_another_order(void **state)
 {
     (void)state;
@@ -161,7 +162,7 @@ static void test_tasks_per_host(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "has the host n41, but .tasks_per_host");
 }
 
-// One srun of several components: ranks and lists are those of all; a host may stand there twice.
+// One srun of several components: ranks and lists cover all components, and a host may occur twice.
 static void test_heterogeneous(void **state)
 {
     (void)state;

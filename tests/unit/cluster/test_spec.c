@@ -1,4 +1,4 @@
-// Tests of cluster specifications: lists, maps, holes, JSON in and out, and JSON that cannot be one.
+// Tests of cluster specifications: lists, maps, gaps in the numbering, reading and writing JSON, and invalid JSON.
 #include "cluster_test.h"
 
 static void test_lists_and_maps(void **state)

@@ -92,7 +92,7 @@ static void test_evaluator_outside(void **state)
     assert_int_equal(mu_cluster_is_chief(cluster), 1);
 }
 
-// A task that is half known cannot take part.
+// A task with a type but no index, or the reverse, cannot take part.
 static void test_half_a_task(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// The TPU resolver: this host, addresses, names in the environment, and a metadata server with its wrong answers.
+// The TPU resolver: this host, addresses, names in the environment, and a metadata server that answers wrongly.
 #include "cluster/tpu_topology.h"
 #include "cluster_test.h"
 #include "comm/sessions/net.h"

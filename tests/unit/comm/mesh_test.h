@@ -57,7 +57,8 @@ static int test_ranks;
 static char test_peer_names[MOST_RANKS][32], test_peer_addresses[MOST_RANKS][48];
 static mu_mesh_peer test_peers[MOST_RANKS];
 
-// A free port, kept until this process ends: the ranks listen on it, nobody else is given it.
+// Returns a free port, which stays reserved until this process ends: the ranks can listen on it, and no other program
+// is given it.
 static inline int free_port(void)
 {
     mu_kept_port kept;
@@ -101,7 +102,7 @@ static inline pid_t start_rank(int rank, rank_function *fn, void *arg)
     alarm(CHILD_SECONDS);
     int failed = fn(rank, arg);
     const long live = mu__live_objects(NULL);
-    // The default runtime stays.
+    // The default runtime is kept.
     if (failed == 0 && live > 1) {
         fprintf(stderr, "rank %d leaves %ld objects\n", rank, live);
         mu__live_objects(stderr);

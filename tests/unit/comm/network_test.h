@@ -1,5 +1,5 @@
-// What the tests of network modules share: messages of awkward sizes through streams, both ways and asked for in
-// other pieces than they were sent in.
+// What the tests of network modules share: messages of awkward sizes go through streams in both directions, and the
+// receiver asks for other pieces than those that were sent.
 #ifndef MU_TESTS_NETWORK_TEST_H
 #define MU_TESTS_NETWORK_TEST_H
 
@@ -32,7 +32,7 @@ static inline size_t whole_traffic(void)
     return all;
 }
 
-// Sends the messages one after the other; false: the stream failed. `over` when all have gone.
+// Sends the messages one after the other and sets `over` after the last. Returns false if the stream failed.
 static inline bool send_some(traffic *t, bool *over)
 {
     size_t moved = 0;
@@ -82,7 +82,8 @@ static inline int exchange_messages(mu_stream *stream, int rank, int peer)
     return 0;
 }
 
-// A replica of each process adds numbers up over the network, on a thread of its own; this one serves it.
+// A replica of each process takes part in a sum over the network. It runs on a thread of its own while this one serves
+// the network.
 typedef struct addition {
     mu_collective *collective;
     int64_t n;

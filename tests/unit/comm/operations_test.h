@@ -1,5 +1,5 @@
-// What the tests of groups of several processes ask of every operation: the right numbers, for every type, size and
-// reduction, whatever carries them.
+// What the tests of groups of several processes check for every operation: correct numbers for every type, size and
+// reduction, whatever transport carries them.
 #ifndef MU_TESTS_OPERATIONS_TEST_H
 #define MU_TESTS_OPERATIONS_TEST_H
 
@@ -42,7 +42,7 @@ static inline int check_broadcast(mu_collective *c, mu_dtype dtype, int64_t n)
     return 0;
 }
 
-// Uneven: every third rank has nothing.
+// Uneven parts: every third rank has none.
 static inline int check_all_gather(mu_collective *c, mu_dtype dtype, int64_t n)
 {
     int64_t counts[MOST_RANKS * MOST_LOCAL], total = 0;
@@ -71,7 +71,7 @@ static inline int check_blocks(mu_collective *c, mu_dtype dtype, mu_reduction re
     return 0;
 }
 
-// Every rank's tensor goes two ranks on, except to every fourth, which gets zeros.
+// Every rank's tensor goes to the rank two further on; every fourth rank has no source and gets zeros.
 static inline int check_permute(mu_collective *c, mu_dtype dtype, int64_t n)
 {
     int64_t sources[MOST_RANKS * MOST_LOCAL];

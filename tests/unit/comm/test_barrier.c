@@ -1,4 +1,4 @@
-// The barrier: nobody passes early, nobody misses a wake-up, a deadline ends the wait, an abort ends all.
+// The barrier: no rank passes early or misses a wake-up, a deadline ends the wait, and an abort ends all waits.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ typedef struct guest {
     mu_status status;
 } guest;
 
-// Now and then long enough that the others go to sleep.
+// Sometimes waits long enough for the other ranks to go to sleep.
 static void dawdle(unsigned *seed)
 {
     if (rand_r(seed) % 100 == 0)

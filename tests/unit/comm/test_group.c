@@ -1,5 +1,5 @@
-// Groups of threads: they agree or all say why not; deadlines, aborts, resets; nobody hangs, nobody touches
-// memory that its owner has taken back.
+// Groups of threads: all ranks agree, or all report why they do not; deadlines, aborts, resets. No rank hangs, and none
+// touches memory whose owner has taken it back.
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

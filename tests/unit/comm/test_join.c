@@ -1,5 +1,5 @@
-// Groups of several processes, in shared memory and over TCP: every operation gives the right numbers and the same
-// bits on all ranks; what one does differently, does not do, or dies of is an error on all that says so.
+// Groups of several processes, in shared memory and over TCP: every operation gives the right numbers and the same bits
+// on all ranks. If one rank calls something else, leaves a call out or dies, all ranks get an error that says so.
 #include "comm/collectives/group.h"
 #include "operations_test.h"
 
@@ -30,8 +30,8 @@ static void test_every_type(void **state)
     }
 }
 
-// The last one to come finds all others' announcements; its own goes out although it does nothing more until the others
-// are through.
+// The last rank to come finds the announcements of all others. Its own announcement is sent even though it does nothing
+// more until the others have finished.
 static int nothing_to_add(world *w, mu_collective *c)
 {
     float none[1] = {0};
@@ -72,7 +72,7 @@ static int in_place(world *w, mu_collective *c)
         for (int64_t i = 0; i < N; i++)
             mu__write_element(MU_F32, block->data, i, element(c->rank, i));
         mu_release(small);
-        // In the last turns some or all keep their data elsewhere.
+        // In the last rounds some or all ranks keep their data outside the segment.
         if (turn >= 4 && (turn == 5 || c->rank == 0)) {
             CHECK(check_all_reduce(c, MU_F32, MU_REDUCTION_SUM, N) == 0);
         } else {
@@ -92,7 +92,7 @@ static void test_in_place(void **state)
     run_world((world){.processes = 3, .n_local = 2, .run = in_place});
 }
 
-// A limit on file sizes stands for a lack of memory: the processes of this host talk through TCP.
+// A limit on file sizes stands for a lack of memory: the processes of this host then talk through TCP.
 static int without_memory(int rank, void *arg)
 {
     world w = *(world *)arg;
@@ -213,7 +213,7 @@ static void test_unequal(void **state)
     run_ranks(3, join_unequal, state);
 }
 
-// The ranks of process 1 come late; all get the same error, also they.
+// The ranks of process 1 come late. All ranks get the same error, the late ones too.
 static int late(world *w, mu_collective *c)
 {
     float x[2] = {1, 1};
@@ -262,7 +262,7 @@ static void test_left(void **state)
             run_world((world){.processes = 3, .n_local = n_local, .tcp = tcp, .run = wait_in_vain});
 }
 
-// Rank 1 gives up in the middle of the others' work.
+// Rank 1 gives up while the others are in the middle of the collective.
 static int give_up(world *w, mu_collective *c)
 {
     const mu_error_value down = {.code = MU_DATA_LOSS, .message = "the disk is gone", .file = __FILE__, .line = 1};
@@ -287,7 +287,7 @@ static void test_abort(void **state)
             run_world((world){.processes = 3, .n_local = n_local, .tcp = tcp, .run = give_up});
 }
 
-// Process 1 is killed while all work; the others hear of it, by name.
+// Process 1 is killed while all are working; the others' error names it.
 static int until_killed(world *w, mu_collective *c)
 {
     float *x = calloc(100000, sizeof *x);
@@ -304,8 +304,7 @@ static int until_killed(world *w, mu_collective *c)
     return 0;
 }
 
-// Looks around so slowly that the others have often done their part and left meanwhile, which is not a reason to give
-// up.
+// This rank checks so slowly that the others have often finished and left meanwhile. That is no reason to give up.
 static mu_status look_slowly(void *arg)
 {
     const member *m = arg;

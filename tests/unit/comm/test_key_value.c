@@ -1,5 +1,5 @@
-// Tests of the key-value store of a job: what is put is got, what is missing is named in time, and no request from
-// another process, whatever it says, takes more than its share of rank 0's memory.
+// Tests of the key-value store of a job: a value that was put is returned, a missing key is named in time, and no
+// request from another process can take more than its share of rank 0's memory.
 #include "mesh_test.h"
 
 #include "comm/mesh/key_value.h"
@@ -24,7 +24,7 @@ static mu_status put_text(mu_mesh *mesh, const char *key, const char *value)
     return mu__key_value_put(mesh, key, strlen(key), value, strlen(value));
 }
 
-// Whether a key's value comes in time, and is this.
+// Returns whether a key's value comes in time and is `value`.
 static bool has(mu_mesh *mesh, const char *key, const char *value, double seconds)
 {
     void *data;
@@ -44,7 +44,7 @@ static int all_rank(int rank, void *arg)
     CHECK(mesh != NULL);
     for (int turn = 0; turn < 20; turn++) {
         char key[40], value[40];
-        // Those who wait come before and after the put.
+        // Some processes wait before the put, others ask after it.
         if ((turn + rank) % 2 == 0)
             sleep_seconds(0.005);
         snprintf(key, sizeof key, "turn %d/%d", turn, rank);
@@ -146,7 +146,7 @@ static int killed_rank(int rank, void *arg)
     mu_mesh *mesh = join(rank);
     CHECK(mesh != NULL);
     CHECK(meet(mesh, "begin") == MU_OK);
-    // The victim waits until nobody needs it any more for what came before.
+    // The victim waits until no process needs it any more for the earlier keys.
     snprintf(name, sizeof name, "%d has begun", rank);
     CHECK(rank == victim || put_text(mesh, name, "") == MU_OK);
     for (int other = 0; rank == victim && other < 3; other++) {
@@ -177,7 +177,7 @@ static void test_a_dead_process_is_named(void **state)
     }
 }
 
-// A signal ends the wait; the answer, which comes later, finds nobody.
+// A signal ends the wait. The answer comes later and finds no waiter.
 static int stopped_rank(int rank, void *arg)
 {
     (void)arg;
@@ -294,7 +294,7 @@ static int greedy_rank(int rank, void *arg)
         CHECK(send_raw(mesh, MU_KEY_VALUE_GET, wait, sizeof wait, &refused) == MU_OK);
     CHECK(rank != 1 || (replied(mesh, &refused, MORE) && refused.code == MU_RESOURCE_EXHAUSTED));
     CHECK(meet(mesh, "all wait") == MU_OK);
-    // Another process may wait and is served meanwhile, and those who wait get their answer.
+    // Another process may wait and is served meanwhile; the processes that already wait get their answers.
     static heard answered;
     CHECK(rank != 2 || send_raw(mesh, MU_KEY_VALUE_GET, wait, sizeof wait, &answered) == MU_OK);
     CHECK(rank != 2 || put_text(mesh, "w", "now") == MU_OK);

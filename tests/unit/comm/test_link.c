@@ -1,5 +1,5 @@
-// Tests of links and frames against who sits on the wire: what is changed, cut, repeated or made up is refused. Both
-// ends are in this process; the test carries the bytes between them.
+// Tests of links and frames against an attacker on the wire: changed, cut, repeated and invented bytes are refused.
+// Both ends are in this process; the test carries the bytes between them.
 #include "mesh_test.h"
 
 #include <fcntl.h>
@@ -64,7 +64,8 @@ static void close_pair(pair *p)
     assert_int_equal(mu__live_objects(NULL), 0);
 }
 
-// Carries what there is from one wire to the other; `flip` (below 0: none) is the place of a byte to change.
+// Carries the bytes that are there from one wire to the other; `flip` is the position of a byte to change (below 0:
+// none).
 static size_t carry(int from, int to, uint8_t *copy, size_t room, long flip)
 {
     uint8_t bytes[20000];
@@ -120,7 +121,7 @@ static void test_all_protections(void **state)
     }
 }
 
-// An end that dies with input that it has not read resets the connection; one that has read everything closes it.
+// If a process dies with unread input, the connection is reset; if it has read everything, the connection is closed.
 static void test_how_a_link_ends(void **state)
 {
     (void)state;
@@ -159,7 +160,7 @@ static void test_wrong_keys(void **state)
     }
 }
 
-// Both ends learn that the other has another version; what follows is not looked at.
+// Both ends learn that the other has another version; bytes after the greeting are not looked at.
 static void test_other_version(void **state)
 {
     (void)state;
@@ -180,7 +181,7 @@ static void test_other_version(void **state)
     close_pair(&p);
 }
 
-// Everything that a client once said, said again.
+// Replays everything that a client once said.
 static void test_replay(void **state)
 {
     (void)state;
@@ -273,7 +274,8 @@ static void test_new_keys(void **state)
 
 // ---- Keys of workers ----------------------------------------------------------------------------
 
-// The keys of two workers, the first one's as if it were the second's, and its digits as if they were a cluster's key.
+// Two workers' keys: the first one used as if it were the second's, and its digits used as if they were a cluster's
+// key.
 static char key_1[MU_WORKER_KEY], key_2[MU_WORKER_KEY], forged[MU_WORKER_KEY];
 #define digits_1 (key_1 + sizeof "worker:1:" - 1)
 
@@ -342,7 +344,7 @@ static void test_damaged_keys_of_workers(void **state)
     expect_taken(MU_INVALID_ARGUMENT, "repeats 2 different digits");
 }
 
-// Who gets through, and else why not: `whose` is the bearer of the link's key.
+// Who is accepted, and the reason for refusing others; `whose` is the owner of the link's key.
 static const struct claim {
     end client, server;
     int whose;
@@ -355,14 +357,14 @@ static const struct claim {
     {{TEST_KEY, MU_ROLE_COORDINATOR, MU_BEARER_ANY_WORKER}, {key_1, MU_ROLE_WORKER}, 2},
     {{TEST_KEY, MU_ROLE_COORDINATOR, 2}, {TEST_KEY, MU_ROLE_WORKER}, 0},
     {{TEST_KEY, MU_ROLE_COORDINATOR, 2, 6}, {TEST_KEY, MU_ROLE_WORKER}, 0},
-    // Every other role, another worker, and whoever has the cluster's key.
+    // Every other role, another worker, and a process with the cluster's key.
     {{key_1, MU_ROLE_NONE}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it claims a role other than worker"},
     {{key_1, MU_ROLE_PS}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it claims a role other than worker"},
     {{key_1, MU_ROLE_COORDINATOR}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it claims a role other than worker"},
     {{key_1, MU_ROLE_METRICS}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "it claims a role other than worker"},
     {{forged, MU_ROLE_WORKER}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "its cluster key is not ours"},
     {{digits_1, MU_ROLE_COORDINATOR}, {TEST_KEY, MU_ROLE_PS, -1}, .server_why = "its cluster key is not ours"},
-    // Towards those that take no workers, and other workers.
+    // Connections to ends that accept no workers, and to other workers.
     {{key_1, MU_ROLE_WORKER}, {TEST_KEY}, .server_why = "only a worker's key"},
     {{key_1, MU_ROLE_WORKER}, {TEST_KEY, MU_ROLE_PS, 3}, .server_why = "another worker than the one called"},
     {{key_1, MU_ROLE_WORKER}, {key_2, MU_ROLE_WORKER, -1}, .server_why = "workers do not speak to each other"},
@@ -373,7 +375,7 @@ static const struct claim {
     {{TEST_KEY, MU_ROLE_COORDINATOR, 2}, {key_1, MU_ROLE_PS}, .client_why = "it claims a role other than worker"},
     {{TEST_KEY, MU_ROLE_COORDINATOR, 3}, {forged, MU_ROLE_WORKER}, .server_why = "its cluster key is not ours"},
     {{key_2, MU_ROLE_WORKER}, {digits_1, MU_ROLE_PS, -1}, .server_why = "its cluster key is not ours"},
-    // Of two versions.
+    // Both supported versions.
     {{key_1, MU_ROLE_WORKER}, {TEST_KEY, MU_ROLE_PS, -1, 6}, .client_why = "before 7"},
     {{TEST_KEY, MU_ROLE_COORDINATOR, 2, 6},
      {key_1, MU_ROLE_WORKER},
@@ -467,7 +469,7 @@ static void test_no_memory(void **state)
 
 // ---- Frames -------------------------------------------------------------------------------------
 
-// Reads frames that `bytes` are; returns the status that ended it and how many there were.
+// Reads the frames in `bytes`; returns how many there were and the status that ended the reading.
 static mu_status read_frames(const uint8_t *bytes, size_t n, int *frames)
 {
     pair p;
@@ -504,7 +506,7 @@ static void test_frames(void **state)
         assert_int_equal(read_frames(out.items, cut, &frames), MU_UNAVAILABLE);
         assert_int_equal(frames, cut >= MU_FRAME_HEADER);
     }
-    // The same frame again, one left out, a number from elsewhere.
+    // The same frame twice, a frame left out, a number from another connection.
     assert_int_equal(mu__frame_put_heartbeat(&out, 1, &beat), MU_OK);
     assert_int_equal(read_frames(out.items, out.n, &frames), MU_DATA_LOSS);
     assert_int_equal(frames, 2);
@@ -513,7 +515,7 @@ static void test_frames(void **state)
     mu__bytes_free(&out);
 }
 
-// Each type with a body larger than it may have: refused by the header alone, before memory is made for it.
+// For each type a body that is larger than allowed: refused by the header alone, before memory is allocated for it.
 static void test_oversized(void **state)
 {
     (void)state;

@@ -1,7 +1,6 @@
-// What two members of a job say to each other is changed on its way: bits flip, bytes vanish or come twice, numbers
-// become large or negative, a connection is cut or falls silent, at a place drawn by a seed. Nobody crashes and nobody
-// hangs; who ends with an error says with whom it has trouble, and where TLS carries the bytes nobody ends with wrong
-// numbers.
+// Changes the traffic between two members of a job: bits flip, bytes vanish or come twice, numbers become large or
+// negative, a connection is cut or falls silent, at a place drawn from a seed. No member crashes or hangs. A member
+// that ends with an error names the other one, and with TLS no member ends with wrong numbers.
 //
 // A relay stands between the two: rank 1 knows rank 0 under 127.0.0.2, where the relay listens at rank 0's port. So the
 // control connection and all streams pass through it.
@@ -45,7 +44,7 @@ static struct sockaddr_in address_of(const char *host, int port)
     return at;
 }
 
-// In place; returns how many bytes there are then.
+// Changes the bytes in place; returns how many there are afterwards.
 static size_t do_harm(const harm *h, uint8_t *bytes, size_t n, size_t at)
 {
     const size_t count = MU_MIN((size_t)4, n - at);
@@ -117,7 +116,7 @@ static void relay(int listener, int port, const harm *h)
 
 // ---- The members --------------------------------------------------------------------------------
 
-// Returns false with an error, or `*wrong` numbers.
+// Returns false with an error pending; sets `*wrong` if the numbers are wrong.
 static bool work(mu_mesh *mesh, bool *wrong)
 {
     const int rank = mu__mesh_rank(mesh);
@@ -187,7 +186,7 @@ static uint32_t draw(uint32_t below)
     return (uint32_t)(random_state >> 16) % below;
 }
 
-// Most harm is done where there is most structure: at the beginning.
+// Draws places near the beginning more often, because that is where most of the structure is.
 static harm draw_harm(int number)
 {
     static const uint32_t telling[] = {0, 1, 0x7fffffff, 0x80000000, 0xffffffff, 0xfffffff0, 2000, 0x10000};

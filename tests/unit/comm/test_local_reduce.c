@@ -10,7 +10,7 @@
 
 #include <math.h>
 
-// Reduces two arrays into the first, as every rank's step does.
+// Reduces two arrays into the first one, as a rank's step does.
 static void reduce_two(mu_dtype dtype, mu_reduction reduction, int divide, void *a, const void *b, int64_t n)
 {
     void *dst[] = {a};

@@ -1,4 +1,5 @@
-// Tests of meshes: processes join, exchange blocks and say what they do; and what keeps them from joining is named.
+// Tests of meshes: processes join, exchange blocks and report what they do; the reason that keeps processes from
+// joining is named.
 #include "mesh_test.h"
 
 // ---- Joining and exchanging ---------------------------------------------------------------------
@@ -91,7 +92,7 @@ static int mismatch_rank(int rank, void *arg)
     CHECK(mesh != NULL);
     CHECK(mu__mesh_exchange(mesh, rank == 1 ? "apples" : "pears", "x", 1, &blocks) == MU_FAILED_PRECONDITION);
     CHECK_TAKEN(MU_FAILED_PRECONDITION, "exchanges \"");
-    // The next one fits again.
+    // The next exchange matches again.
     CHECK(mu__mesh_exchange(mesh, "plums", "y", 1, &blocks) == MU_OK);
     mu__blocks_free(&blocks);
     mu_release(mesh);

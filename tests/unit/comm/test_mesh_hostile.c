@@ -68,14 +68,14 @@ static size_t fill(uint8_t *bytes, size_t most, int kind)
         bytes[i] = (uint8_t)draw();
     if (kind == 0)
         return n;
-    // A greeting that looks right, from a rank that could be.
+    // A greeting that looks right, from a rank that could exist.
     memcpy(bytes, "MUSTER", 6);
     bytes[6] = kind == 4 ? MU_WIRE_VERSION + 1 : MU_WIRE_VERSION;
     bytes[7] = (uint8_t)(kind == 3 ? draw() % 4 : MU_PROTECTION_TLS);
     memset(bytes + 8, 0, 8);
     bytes[8] = (uint8_t)(draw() % 5);
     bytes[12] = (uint8_t)(draw() % 5);
-    // What follows may look like TLS.
+    // The bytes after the greeting may look like TLS.
     if (kind == 2 && n > 60)
         memcpy(bytes + 48, "\x16\x03\x01\x00\xff\x01\x00\x00\xfb\x03\x03", 11);
     return MU_MAX(n, (size_t)48);
@@ -123,7 +123,7 @@ static int attacked_rank(int rank, void *arg)
             attack(ports[i]);
         _exit(0);
     }
-    // As many turns for all, and no fewer than the attack takes.
+    // All ranks make the same number of rounds, and at least as many as the attack takes.
     int status = -1;
     mu_blocks blocks;
     for (bool attacked = true; attacked;) {
@@ -136,7 +136,7 @@ static int attacked_rank(int rank, void *arg)
         sleep_seconds(0.01);
     }
     CHECK(status == 0 && !mu__mesh_has_failed(mesh, NULL));
-    // A stream still opens.
+    // A stream can still be opened.
     mu_stream *stream = rank < 2 ? mu__mesh_stream(mesh, 1 - rank, "after") : NULL;
     CHECK(rank >= 2 || stream != NULL);
     CHECK(mu__mesh_exchange(mesh, "end", NULL, 0, &blocks) == MU_OK);
@@ -155,7 +155,7 @@ static void test_attacked(void **state)
     run_ranks(3, attacked_rank, &plain);
 }
 
-// The stranger is there before the others are: they still find each other.
+// The stranger connects before the other ranks do; they still find each other.
 static int besieged_rank(int rank, void *arg)
 {
     (void)arg;
@@ -201,8 +201,8 @@ static void impersonate(int port, int rank, int to)
 
 static int port_of(int rank) { return atoi(strrchr(test_peer_addresses[rank], ':') + 1); }
 
-// A stranger on this host says again and again that it is the rank that comes last, for longer than a process with the
-// key would be borne with.
+// A stranger on this host claims again and again to be the rank that comes last, for longer than a process with the key
+// would be tolerated.
 static int impersonated_rank(int rank, void *arg)
 {
     (void)arg;
@@ -223,7 +223,8 @@ static void test_impersonated(void **state)
     run_ranks(3, impersonated_rank, NULL);
 }
 
-// Many strangers who never rest, before, while and after the job comes together: it comes as fast, and lives.
+// Many strangers connect without pause before, while and after the job is formed: the job forms as fast and keeps
+// running.
 static int flooded_rank(int rank, void *arg)
 {
     (void)arg;

@@ -1,4 +1,4 @@
-// Tests of what keeps processes from joining: each cause is found and named, on all who can know it.
+// Tests of what keeps processes from joining: each cause is found and named on all processes that can know it.
 #include "mesh_test.h"
 
 #include <netinet/in.h>
@@ -6,8 +6,8 @@
 
 // ---- Keys, versions, settings -------------------------------------------------------------------
 
-// What one rank does differently from the others, and what each sees. Who cannot prove the key ends nothing before the
-// deadline: it could be anybody.
+// What one rank does differently from the others, and which error each of them gets. A rank that cannot prove the key
+// ends nothing before the deadline, because it could be a stranger.
 typedef struct odd_one {
     int ranks, odd;
     const char *key, *odd_key;
@@ -55,11 +55,11 @@ static void test_odd_one(void **state)
          "has \"a=1;b=3\""},
         {3, 1, TEST_KEY, TEST_KEY, false, false, "a=1;b=3", MU_FAILED_PRECONDITION, "/job:worker/task:1",
          "has \"a=1;b=3\""},
-        // Words are as good a key as digits, if all have the same.
+        // A passphrase is as good a key as digits, if all processes have the same.
         {2, 1, other_key, other_key, false, false, "a=1;b=3", MU_FAILED_PRECONDITION, "/job:worker/task:1",
          "has \"a=1;b=3\""},
     };
-    // All at a time: what takes long is that they are patient.
+    // All cases run at the same time: most of their time is waiting.
     pid_t children[MU_COUNT(cases)][MOST_RANKS];
     odd_begin = seconds_now();
     for (size_t i = 0; i < MU_COUNT(cases); i++)
@@ -99,7 +99,7 @@ static int bad_options_rank(int rank, void *arg)
     test_peers[0].address = "";
     CHECK(mu__mesh_join(&options) == NULL);
     CHECK_TAKEN(MU_INVALID_ARGUMENT, "has no address");
-    // Without a key the network is closed, own address or another's.
+    // Without a key the network is closed, for the process's own address and for others.
     test_peers[0].address = "192.0.2.1:4000";
     options.key = NULL;
     CHECK(mu__mesh_join(&options) == NULL);
@@ -159,14 +159,14 @@ static int key_rank(int rank, void *arg)
     unlink(path);
     CHECK(mu__mesh_key(&key) == MU_NOT_FOUND && key == NULL);
     CHECK_TAKEN(MU_NOT_FOUND, path);
-    // A file of random bytes would be cut.
+    // A key file of random bytes would be cut at the first zero byte.
     FILE *file = fopen(path, "w");
     CHECK(file != NULL && fwrite(TEST_KEY "\0more", 1, sizeof TEST_KEY + 4, file) == sizeof TEST_KEY + 4);
     fclose(file);
     CHECK(mu__mesh_key(&key) == MU_INVALID_ARGUMENT && key == NULL);
     CHECK_TAKEN(MU_INVALID_ARGUMENT, "is not a text: byte 64 is 0");
     unlink(path);
-    // The key is nobody's business.
+    // No message shows the key.
     char *text = NULL;
     size_t bytes;
     FILE *out = open_memstream(&text, &bytes);
@@ -227,7 +227,8 @@ static int unknown_address_rank(int rank, void *arg)
     const char *own = arg;
     static char address[48];
     mu_mesh_options options = options_of(rank);
-    // Rank 0 alone knows who came with another key. Whoever gives up first tells the others, so it is to be rank 0.
+    // Only rank 0 knows which ranks came with another key. The first rank to give up tells the others, so that must be
+    // rank 0.
     options.join_seconds = (rank == 2 ? 10 : 6) * MU_TEST_SLOWNESS;
     options.key = rank == 1 ? "another key that is long enough" : TEST_KEY;
     if (rank == 0 && own != NULL) {
@@ -277,7 +278,7 @@ static int reported_rank(int rank, void *arg)
     return 0;
 }
 
-// All that only wait at the same time, so that they may have the patience that a slow machine needs.
+// Cases that only wait run at the same time, so that each can have as long a deadline as a slow machine needs.
 static void test_patient(void **state)
 {
     (void)state;

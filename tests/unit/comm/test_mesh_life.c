@@ -1,4 +1,4 @@
-// Tests of life and death in a mesh: killed, stopped, failed and departed processes, and what the others learn of it.
+// Tests of processes of a mesh that are killed, stopped, fail or leave, and of what the others learn of it.
 #include "mesh_test.h"
 
 #include <netinet/in.h>
@@ -19,7 +19,7 @@ static mu_status exchange(mu_mesh *mesh, const char *what)
     return status;
 }
 
-// Waits until a beat has told what a peer is doing.
+// Waits until a heartbeat has told what a peer is doing.
 static bool has_heard(const mu_mesh *mesh, int rank, const char *words)
 {
     char text[200] = "";
@@ -28,7 +28,7 @@ static bool has_heard(const mu_mesh *mesh, int rank, const char *words)
     return strstr(text, words) != NULL;
 }
 
-// Waits until a peer has left, or the job has failed; the error stays.
+// Waits until a peer has left or the job has failed; the error stays pending.
 static mu_status wait_for_the_end_of(mu_mesh *mesh, int rank)
 {
     mu_status status = MU_OK;
@@ -48,7 +48,8 @@ static int killed_rank(int rank, void *arg)
         mu__mesh_doing(mesh, "saving", 7, "weights");
     CHECK(rank == 1 || has_heard(mesh, 1, "saving"));
     CHECK(exchange(mesh, "one") == MU_OK);
-    // Rank 1 dies after its second exchange, which needs what the others give after the first. They may not end it.
+    // Rank 1 dies after its second exchange, which needs what the others send after the first. They must not end the
+    // job before that.
     const double begin = idle_now();
     const mu_status second = exchange(mesh, "two");
     if (rank == 1)
@@ -59,7 +60,7 @@ static int killed_rank(int rank, void *arg)
     CHECK(strstr(error.message, "/job:worker/task:1 (127.0.0.1:") != NULL);
     CHECK(strstr(error.message, "is gone: connection closed; last heard from ") != NULL);
     CHECK(strstr(error.message, " s ago, while saving #7 \"weights\" (for ") != NULL);
-    // All that comes after fails alike.
+    // Every later call fails in the same way.
     CHECK(mu__mesh_stream(mesh, rank == 0 ? 2 : 0, "late") == NULL);
     CHECK_TAKEN(MU_UNAVAILABLE, "/job:worker/task:1");
     CHECK(mu__mesh_check(mesh, -1) == MU_UNAVAILABLE);
@@ -111,7 +112,8 @@ static void test_stopped(void **state)
     assert_int_equal(wait_rank(children[1]), 1000 + SIGKILL);
 }
 
-// Stopped for less than the limit, though for many beats: nobody minds, and the stopped one blames nobody.
+// Stopped for many heartbeats but for less than the limit: no rank reports it, and the stopped rank reports none of the
+// others.
 static int paused_rank(int rank, void *arg)
 {
     (void)arg;
@@ -156,7 +158,8 @@ static void knock(int rank)
     close(fd);
 }
 
-// Rank 1 says at each moment which it is. Rank 0 wakes its thread a little before each beat, which must not put it off.
+// Rank 1 names its current activity at every moment. Rank 0 wakes its thread shortly before each heartbeat, which must
+// not delay the heartbeat.
 static int fresh_rank(int rank, void *arg)
 {
     (void)arg;
@@ -256,7 +259,7 @@ static int leaving_rank(int rank, void *arg)
     CHECK(wait_for_the_end_of(mesh, 1) == MU_UNAVAILABLE);
     CHECK_TAKEN(MU_UNAVAILABLE, "has left the job");
     CHECK(!mu__mesh_has_failed(mesh, NULL));
-    // The others still talk.
+    // The other ranks can still exchange data.
     mu_stream *stream = mu__mesh_stream(mesh, 2 - rank, "still");
     CHECK(stream != NULL);
     mu__stream_close(stream);

@@ -1,10 +1,10 @@
-// What one process does differently in a collective, field by field: an error on all ranks that names both sides, at
-// once and never a wrong number; in shared memory and over TCP, small and large, whichever process is the odd one.
+// One process calls a collective differently, field by field: all ranks get an error at once that names both sides, and
+// never a wrong number; in shared memory and over TCP, with small and large data, whichever process it is.
 #include "world_test.h"
 
 enum { SMALL = 4, LARGE = 60000 };
 
-// One field of a call that the odd one has otherwise.
+// One field of a call, with the value that the odd process has.
 typedef struct oddity {
     const char *name;
     mu_status code;
@@ -41,7 +41,8 @@ static const char *name_of(const oddity *o, bool odd)
     return odd && strcmp(o->name, "name") == 0 ? "y" : "x";
 }
 
-// All bring [3, 4]; the odd one its transpose, or a vector as long; of a pack of three only the second is another.
+// All processes bring [3, 4]; the odd one brings the transpose, or a vector of the same length. In a pack of three
+// tensors only the second one differs.
 static void say_form(mu_collective *c, const char *field, bool odd)
 {
     const bool pack = strcmp(field, "pack") == 0, rank = strcmp(field, "rank") == 0;
@@ -113,7 +114,7 @@ static void test_small(void **state)
                                  (mismatch){odd, SMALL, 0, MU_COUNT(oddities) - 1, started});
 }
 
-// Of large ones data may have left already: the job is over, so each has a job of its own.
+// Some data of a large collective may have been sent already, which ends the job, so each case has a job of its own.
 static void test_large(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Network modules in processes of this machine: UCX over its tcp; what is not there or not allowed says so on all.
-// Skipped where the module was not built. MPI has a test under mpirun.
+// Network modules between processes of this machine: UCX over TCP. A module that is missing or not allowed is reported
+// on all processes. Skipped where the module was not built. MPI has a test under mpirun.
 #include "network_test.h"
 #include "operations_test.h"
 

@@ -1,6 +1,6 @@
-// All-reduces that run while their ranks do other things: the bits of those that do not, on one host and on several;
-// what differs, is late or fails between start and wait is an error on all, and nobody touches memory that its owner
-// has taken back.
+// All-reduces that run while their ranks do other things give the same bits as blocking ones, on one host and on
+// several. A rank that differs, is late or fails between start and wait is an error on all ranks, and no rank touches
+// memory whose owner has taken it back.
 #include "world_test.h"
 
 enum { MOST_UNDER_WAY = 20 };
@@ -15,7 +15,7 @@ static mu_status start_sum(mu_collective *c, int number, const char *name, float
     return c->start(c, number, name, MU_REDUCTION_MEAN, MU_F32, data, n, number % 5 == 4, started);
 }
 
-// What a plain all-reduce makes of the same numbers, which have fractions.
+// The result of a blocking all-reduce of the same numbers, which have fractions.
 static int start_checked(mu_collective *c, running_sum *s, int number, int64_t n, unsigned *seed)
 {
     *s = (running_sum){.data = malloc((size_t)n * 4 + 4), .wanted = malloc((size_t)n * 4 + 4), .n = n};
@@ -35,7 +35,7 @@ static int end_checked(mu_collective *c, running_sum *s)
     return 0;
 }
 
-// Some ranks are late now and then; waits come in one order or the other, plain collectives between.
+// Some ranks are late now and then; waits come in either order, with blocking collectives between them.
 static int many_under_way(world *w, mu_collective *c)
 {
     static const int64_t sizes[] = {1, 5000, 0, 70001, 16, 130000, 33};
@@ -57,7 +57,7 @@ static int many_under_way(world *w, mu_collective *c)
     return 0;
 }
 
-// Ranks as threads of one process, whose group can be reset after a failure and then does all again.
+// Ranks as threads of one process, whose group can be reset after a failure and then repeats everything.
 typedef struct threads {
     int ranks, rounds;
     double timeout;
@@ -98,7 +98,7 @@ static void test_the_same_bits(void **state)
     }
 }
 
-// In memory that the processes of a host share nothing is copied, and a rank works for those that are late.
+// In memory that the processes of a host share nothing is copied, and a rank does the work of ranks that are late.
 static int in_place(world *w, mu_collective *c)
 {
     enum { N = 200001 };
@@ -149,7 +149,8 @@ static int differ(world *w, mu_collective *c)
     return 0;
 }
 
-// One rank goes past what the others have started, to another collective. Some may hear of it before they start.
+// One rank skips an all-reduce that the others have started and calls another collective. Some ranks may learn of it
+// before they start.
 static int go_past(world *w, mu_collective *c)
 {
     float x[100] = {0};
@@ -198,7 +199,7 @@ static void test_differences_and_delays(void **state)
     }
 }
 
-// Rank 1 fails between start and wait, and takes its memory back; the others may be in the middle of adding it up.
+// Rank 1 fails between start and wait and takes its memory back while the others may be adding it up.
 static int fail_between(world *w, mu_collective *c)
 {
     unsigned seed = (unsigned)c->rank + 7;
@@ -244,7 +245,7 @@ static void test_failures_between(void **state)
             run_world((world){.processes = 2, .n_local = n_local, .tcp = tcp, .run = fail_between});
 }
 
-// What all have added up stays so, though one has gone on and failed before the others looked.
+// A finished sum stays valid even if one rank has continued and failed before the others have looked.
 static int fail_afterwards(world *w, mu_collective *c)
 {
     float x[3] = {1, 2, 3};

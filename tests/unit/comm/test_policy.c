@@ -1,4 +1,4 @@
-// Policies: what can be read, what is refused and with which words, and which algorithm a size gets.
+// Policies: which texts can be read, which are refused and with which message, and which algorithm a size gets.
 #include "../base/base_test.h"
 
 #include "comm/comm.h"
@@ -28,7 +28,7 @@ static void test_ranges(void **state)
     assert_string_equal(chosen(text, MU_KIND_BARRIER, 0, everything), "meet");
 }
 
-// What does not fit, or is not named, gets the best that fits.
+// If the named algorithm does not fit, or none is named, the best one that fits is used.
 static void test_falls_back(void **state)
 {
     (void)state;
@@ -83,14 +83,15 @@ static void test_implementations(void **state)
     }
     assert_string_equal(chosen(mu__policy_of(MU_COMM_RING, MU_PLACED_APART, false), MU_KIND_ALL_REDUCE, 4, everything),
                         "ring");
-    // A second barrier costs more than adding everything oneself for longer where ranks wait for a core.
+    // Where ranks wait for a core, a second barrier stays more expensive than adding everything oneself up to larger
+    // sizes.
     const char *together = mu__policy_of(MU_COMM_AUTO, MU_PLACED_TOGETHER, false),
                *crowded = mu__policy_of(MU_COMM_AUTO, MU_PLACED_CROWDED, false);
     assert_string_equal(chosen(together, MU_KIND_ALL_REDUCE, 2047, everything), "slots");
     assert_string_equal(chosen(together, MU_KIND_ALL_REDUCE, 2048, everything), "direct");
     assert_string_equal(chosen(crowded, MU_KIND_ALL_REDUCE, 8191, everything), "slots");
     assert_string_equal(chosen(crowded, MU_KIND_ALL_REDUCE, 8192, everything), "direct");
-    // A hint for devices that are not there: the ring, or the order of ranks where that is asked for.
+    // A hint for hardware that is not there: a ring is used, or rank order where deterministic sums are asked for.
     for (int placing = MU_PLACED_TOGETHER; placing <= MU_PLACED_MIXED; placing++) {
         assert_string_equal(mu__policy_of(MU_COMM_NCCL, (mu_placing)placing, false),
                             mu__policy_of(MU_COMM_RING, (mu_placing)placing, false));
@@ -104,7 +105,7 @@ static void test_implementations(void **state)
     assert_string_equal(mu_communication_name((mu_communication)99), "unknown");
 }
 
-// What would make bits depend on where replicas are is refused where that was asked for.
+// With `deterministic`, algorithms whose bits depend on where replicas are placed are refused.
 static void test_order(void **state)
 {
     mu_policy policy;
@@ -123,7 +124,7 @@ static void ask_for_nccl(void *arg)
         mu__policy_of(MU_COMM_NCCL, (mu_placing)placing, placing % 2 == 0);
 }
 
-// The first test: a process says it once.
+// Must run first: a process logs this only once.
 static void test_a_hint_that_cannot_be_followed_warns_once(void **state)
 {
     char text[2000];

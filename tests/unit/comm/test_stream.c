@@ -1,5 +1,5 @@
-// Tests of streams: much data both ways at once, encrypted and not, with keys that change on the way; names that cross;
-// ends that go away.
+// Tests of streams: much data in both directions at once, encrypted and plain, with keys that change on the way; names
+// that cross; ends that close.
 #include "mesh_test.h"
 
 #include <pthread.h>
@@ -43,7 +43,7 @@ static void *send_all(void *arg)
         data[i] = pattern(i, d->rank);
     for (size_t sent = 0; sent < d->bytes && d->status == MU_OK;) {
         size_t moved;
-        // The last part goes as one.
+        // The last part is sent in one piece.
         d->status = d->bytes - sent > MEGABYTE ? send_extents(d->stream, data, sent, d->bytes, &moved)
                                                : mu__stream_send(d->stream, data + sent, d->bytes - sent, &moved);
         sent += moved;
@@ -126,7 +126,7 @@ static void test_much(void **state)
         run_ranks(2, much_rank, (void *)(uintptr_t)&variants[v]);
 }
 
-// Each pair opens two streams, one side in the other order.
+// Each pair of processes opens two streams, one side in the opposite order.
 static int names_rank(int rank, void *arg)
 {
     (void)arg;

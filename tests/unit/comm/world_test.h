@@ -13,7 +13,7 @@
 
 enum { MOST_LOCAL = 8 };
 
-// One world of processes and what its ranks do; each rank is a thread of its process.
+// One world of processes and the function of its ranks; each rank is a thread of its process.
 typedef struct world {
     int processes, n_local;
     bool tcp;
@@ -121,7 +121,7 @@ static inline void *filled(mu_collective *c, mu_dtype dtype, int64_t n)
     return block;
 }
 
-// The first element that is not `wanted`, as this type holds it; -1: all are right.
+// Returns the index of the first element that is not `wanted` as this type holds it, or -1 if all are right.
 static inline int64_t first_wrong(mu_dtype dtype, const void *data, int64_t n,
                                   double (*wanted)(const void *arg, int64_t i), const void *arg)
 {

@@ -8,7 +8,7 @@
 
 enum { MOST_PS = 8 };
 
-// A strategy with this worker and so many parameter servers, which live as long as the pool.
+// Makes a strategy with this worker and `n_ps` parameter servers, which live as long as the pool.
 static inline mu_strategy *strategy_with_worker(mu_server *worker, int n_ps, mu_partitioner *partitioner)
 {
     char text[64 * (MOST_PS + 2)];
@@ -30,7 +30,8 @@ static inline mu_strategy *strategy_of_servers(int n_ps, mu_partitioner *partiti
     return strategy_with_worker(mu_server_create_local_server(true), n_ps, partitioner);
 }
 
-// The same with a worker and two servers, whose variables have so many copies; `servers` are for mu_server_stop.
+// The same with a worker and two servers whose variables have so many copies; the servers are returned for
+// mu_server_stop.
 static inline mu_strategy *strategy_of_two(mu_server *servers[2], int replicas)
 {
     char text[200];

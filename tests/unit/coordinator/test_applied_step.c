@@ -1,5 +1,5 @@
-// Steps of several calls are applied all or nothing, and what would give other weights than replicas have is refused by
-// name while the function is traced.
+// Steps of several calls are applied all or nothing. Programs whose weights would differ from those of replicas are
+// refused by name while the function is traced.
 #include "coordinator/coordinator.h"
 #include "distribute/servers/aggregation.h"
 #include "servers_test.h"
@@ -257,7 +257,8 @@ static mu_value *no_value(void *arg)
     return NULL;
 }
 
-// A value for each worker that nobody uses cannot be made: that is no error of a step, and no call of one is dropped.
+// A per-worker value that no call uses cannot be made: no step fails because of that, and none of a step's calls is
+// dropped.
 static void test_a_value_that_cannot_be_made_drops_no_call(void **state)
 {
     (void)state;
@@ -281,7 +282,7 @@ static void test_a_value_that_cannot_be_made_drops_no_call(void **state)
     mu_pool_close(pool);
 }
 
-// The coordinator ends before the other call of the step is scheduled: whoever fetches the result is told.
+// The coordinator ends before the other call of the step is scheduled: fetching the result fails.
 static void test_half_a_step_ends_with_the_coordinator(void **state)
 {
     (void)state;
@@ -298,7 +299,7 @@ static void test_half_a_step_ends_with_the_coordinator(void **state)
 
 static void name_left(void *c) { mu__watch_name_left(c); }
 
-// A step is applied while the coordinator ends: it is cancelled, and until it has ended it is not taken for a call.
+// A step is applied while the coordinator ends: the step is cancelled, and the log does not report it as a call.
 static void test_the_end_cancels_the_step_that_is_applied(void **state)
 {
     (void)state;
@@ -327,7 +328,7 @@ static void test_the_end_cancels_the_step_that_is_applied(void **state)
 
 static mu_status assign_given(job *j, mu_tensor *x) { return mu_variable_assign(j->mean, x); }
 
-// Whichever allocation of the trace fails, the next one leaves values that a step applies.
+// Each allocation of the trace fails in turn; the next trace leaves values that a step applies.
 static void test_whichever_allocation_fails(void **state)
 {
     (void)state;
@@ -399,7 +400,7 @@ static void test_sites_come_and_go_on_several_threads(void **state)
 
 enum { ROWS = 20, BATCH = 4, CALLS_OF_STEP = 2 };
 
-// What mu_fit writes for one epoch.
+// The log of one epoch of mu_fit.
 static void fit_into(FILE *file, mu_model *model)
 {
     mu_tensor *x = mu_ones(MU_F64, 2, (int64_t[]){ROWS, 2});

@@ -1,4 +1,5 @@
-// What the numbered cases leave open of a coordinator's queue (ps-043 to ps-049): its limit, its deadlines and its end.
+// The coordinator's queue where the numbered cases (ps-043 to ps-049) say nothing: its limit, its deadlines and its
+// end.
 #include "../data/data_test.h"
 #include "coordinator/closure_queue.h"
 
@@ -86,8 +87,8 @@ static mu_status put_for(mu_closure_queue *queue, int64_t seconds)
     return status;
 }
 
-// A thread waits for a call that runs. Another one's deadlines hold all the same: it waits for that thread's join only
-// until then, and not at all if it has none.
+// A thread waits for a running call. The deadlines of other threads still hold: they wait for that thread's join only
+// until their own deadline, and not at all without one.
 static void a_join_of_another_thread_is_waited_for_until_the_deadline(void **state)
 {
     (void)state;
@@ -127,7 +128,7 @@ static void a_call_goes_back_to_the_end(void **state)
     mu__closures_put_back(queue, get(queue, 0));
     assert_ptr_equal(get(queue, 1), second);
     assert_ptr_equal(get(queue, 1), first);
-    // Once there is an error, it is cancelled instead.
+    // Once there is an error, the call is cancelled instead.
     first->output = mu__remote_value_new();
     mu__closures_failed(queue, second, &(mu_error_value){.code = MU_ABORTED, .message = "failed"});
     mu__closures_put_back(queue, first);
@@ -139,8 +140,8 @@ static void a_call_goes_back_to_the_end(void **state)
     mu__closures_free(queue);
 }
 
-// A call goes on although it is cancelled. Waits for it have their deadline; until it ends nothing is handed out, and
-// the error stays.
+// A call continues although it was cancelled. Waits for it have their deadlines; until it ends no call is handed out,
+// and the error is kept.
 static void a_call_that_does_not_end_holds_the_error_back(void **state)
 {
     (void)state;
@@ -184,7 +185,8 @@ static void ask_for_another(void *arg)
     a->handed_out = get(a->queue, 1);
 }
 
-// A worker that asks while the calls that run are being cancelled gets none of those that wait: they are cancelled too.
+// While the running calls are being cancelled, a worker that asks for a call gets none of the waiting ones: those are
+// cancelled too.
 static void nothing_is_handed_out_while_calls_are_cancelled(void **state)
 {
     (void)state;
@@ -210,7 +212,7 @@ static void nothing_is_handed_out_while_calls_are_cancelled(void **state)
     mu__closures_free(queue);
 }
 
-// What a worker has for itself is made although another call fails meanwhile.
+// A worker's own values are made even if another call fails meanwhile.
 static void a_call_with_a_tag_is_cancelled_by_the_end_alone(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// A coordinator whose workers are lost and come back: what is run again, what is made again, and what programs see.
+// A coordinator whose workers are lost and come back: which calls run again, which values are made again, and what
+// programs see of it.
 //
 // The workers are devices of this process behind a switch: while it is off, calls fail as if the worker were lost. The
 // switches outlive the tests, because the coordinators end with the library.
@@ -117,7 +118,7 @@ static void a_worker_that_is_back_gets_its_resources(void **state)
     all.off[0] = true;
     mu_value *second = mu_schedule(c, step, data);
     wait_until(&c->workers[0].lost, true);
-    // What was fetched stays; what was on the worker is gone; nothing ends while no worker is there.
+    // Fetched results are kept, values on the worker are gone, and no call ends while no worker is there.
     assert_true(mu_scalar(mu_fetch(kept)) == 1);
     assert_int_equal(mu_join(c, .timeout_seconds = 0.02), MU_DEADLINE_EXCEEDED);
     mu_error_take();

@@ -1,5 +1,5 @@
-// Coordinators that are killed, or end, on servers that stay: the servers free what they kept for them and serve the
-// next, whatever its options are. The coordinators that are killed are processes of their own.
+// Coordinators that are killed or end while their servers keep running: the servers free what they kept for the
+// coordinator and serve the next one, whatever its options are. The killed coordinators are processes of their own.
 #include "../../metrics_page.h"
 #include "servers_test.h"
 
@@ -56,8 +56,8 @@ static mu_value *ones(void *arg)
     return mu_of(mu_fill(MU_F32, 1, (int64_t[]){SIZE}, 1));
 }
 
-// Everything that a coordinator makes: a function and an input on the worker; on the servers a variable, an
-// accumulator and a table. Returns whether a step has run.
+// Makes one of everything: a function and an input on the worker; on the servers a variable, an accumulator and a
+// table. Returns whether a step has run.
 static bool use(const char *text, int replicas)
 {
     mu_strategy *strategy = mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)),
@@ -76,7 +76,7 @@ static bool use(const char *text, int replicas)
 
 // ---- Coordinators that are killed ---------------------------------------------------------------
 
-// A process that is a coordinator as soon as it is told where its servers are.
+// A process that becomes a coordinator as soon as it is told the addresses of its servers.
 typedef struct process {
     pid_t pid;
     int to, from;
@@ -84,7 +84,7 @@ typedef struct process {
 
 static process children[N_CLUSTERS];
 
-// The process: reads where its servers are, uses them, and stays.
+// The process: reads the servers' addresses, uses the servers, and stays.
 static void coordinate(int in, int out, int replicas)
 {
     char text[MOST_TEXT] = "";
@@ -170,7 +170,7 @@ static void test_killed_coordinators(void **state)
 
 // ---- The next coordinator -----------------------------------------------------------------------
 
-// At once, and not after a while: nothing of what the one before had counts against the next one's bytes.
+// The bytes of the previous coordinator are free at once: none of them counts against the limit of the next one.
 static void test_the_next_has_all_the_room(void **state)
 {
     (void)state;

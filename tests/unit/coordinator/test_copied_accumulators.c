@@ -1,5 +1,5 @@
-// Accumulators on a server that has a copy, which is told to end: what they have is there afterwards, and a take that
-// waited continues. Both servers are in this process.
+// Accumulators on a server that has a copy and is then told to end: their contents are there afterwards, and a take
+// that was waiting continues. Both servers are in this process.
 #include "rpc/rpc.h"
 #include "rpc/services/service.h"
 #include "rpc/stores/store.h"
@@ -128,7 +128,7 @@ static bool has_blocked(mu_store *store)
     return has;
 }
 
-// Adds a gradient of 7 in a store itself, so that a take that waits may begin, and then has to wait for a change.
+// Adds a gradient of 7 directly in a store, so that a waiting take may begin and then has to wait for a change.
 static void apply_in(mu_store *store, const char *name)
 {
     const double seven = 7;
@@ -139,7 +139,7 @@ static void apply_in(mu_store *store, const char *name)
                                            &(mu_view){.dtype = MU_F64, .data = (void *)&seven}, NULL, NULL), MU_OK);
 }
 
-// While a change takes longer than a lease, the primary renews its lease, although a take waits for that change.
+// A change takes longer than a lease, and a take waits for it: the primary still renews its lease.
 static void test_leases_are_renewed_while_requests_wait(void **state)
 {
     mu_server *servers[2];
@@ -170,7 +170,7 @@ static void test_leases_are_renewed_while_requests_wait(void **state)
 
 // ---- Takes without memory -----------------------------------------------------------------------
 
-// A store without a server: methods run on it as those of requests do.
+// A store without a server: the test runs methods on it as if requests had come for them.
 typedef struct lone_store {
     mu_stores stores;
     mu_store *store;
@@ -218,8 +218,8 @@ static double count_on(lone_store *lone, mu_value *count)
     return mu_scalar(mu_at(run_on(lone, &change, "muster.apply", count), 0));
 }
 
-// Takes while the first, second, … allocation fails; each time the gradients are still there, or the primary knows
-// that its copy lacks a change. `apply` and `count` are what puts them there and counts them.
+// Takes while the first, second, … allocation fails. Each time the gradients are still there, or the primary knows that
+// its copy lacks a change. `apply` adds the gradients and `count` counts them.
 static void take_without_memory(lone_store *lone, mu_value *apply, mu_value *taking, mu_value *count)
 {
     mu_change change;

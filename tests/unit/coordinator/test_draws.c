@@ -1,5 +1,5 @@
-// Elements of per-worker datasets that belong to calls: in synchronous steps and with a visitation guarantee each call
-// gets the element that the schedule says, whoever is slow or lost, and a copy or a retry gets the same one.
+// Elements of per-worker datasets belong to calls: in synchronous steps and with a visitation guarantee the schedule
+// alone decides which element a call gets, whichever worker is slow or lost, and a backup or a retry gets the same one.
 #include "../rpc/rpc_test.h"
 
 #include "coordinator/coordinator.h"
@@ -52,7 +52,7 @@ static mu_task *troubled(mu_strategy *strategy, int worker, void *arg)
     return &made->task;
 }
 
-// Worker k has the numbers from 100 k on.
+// The dataset of worker k has the numbers from 100 k on.
 static mu_dataset *own_numbers(void *arg)
 {
     const int first = 100 * mu_get_current_worker_index();
@@ -65,7 +65,7 @@ typedef struct job {
     mu_optimizer *optimizer;
 } job;
 
-// Which numbers a step has decides about the weight: its gradient is the number times the weight.
+// The weight depends on which numbers a step has: its gradient is the number times the weight.
 static mu_value *step_of(mu_value *arguments, void *arg)
 {
     job *j = arg;
@@ -95,7 +95,7 @@ static int64_t dropped(mu_coordinator *c)
     return n;
 }
 
-// Runs all calls and returns the weight. `copies`: there must be some.
+// Runs all calls and returns the weight. `copies`: some calls must have been copied.
 static double run(bool synchronous, trouble *t, bool copies)
 {
     mu_pool *pool = mu_pool_open();
@@ -151,14 +151,14 @@ static void each_element_is_visited_once(void **state)
     assert_int_equal(t.lost, 1);
 }
 
-// The sum of what a call gets.
+// Returns the sum of a call's batch.
 static mu_value *sum_of(mu_value *arguments, void *arg)
 {
     (void)arg;
     return mu_of(mu_reduce_sum(mu_cast(mu_at(arguments, 0), MU_F64), MU_ALL_AXES));
 }
 
-// What six calls get of the batches 0 1 2 3 and 4 5 6 7.
+// Schedules six calls on the batches 0 1 2 3 and 4 5 6 7, and checks the sum that each gets.
 static void expect_sums(bool synchronous, bool distributed, const double sums[6])
 {
     mu_pool *pool = mu_pool_open();
@@ -177,7 +177,7 @@ static void expect_sums(bool synchronous, bool distributed, const double sums[6]
     mu_pool_close(pool);
 }
 
-// A dataset of the program is every worker's own, from its beginning; a distributed one is one for all.
+// A plain dataset starts from its beginning on each worker; a distributed one is shared by all.
 static void datasets_of_the_program_are_drawn_from(void **state)
 {
     (void)state;

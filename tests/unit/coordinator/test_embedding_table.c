@@ -1,5 +1,6 @@
-// Embedding tables: rows on first use, the optimizers' formulas, what goes first, limits, many threads; on servers the
-// same rows, trained by functions on workers, and checkpoints from three servers to any number.
+// Embedding tables: rows on first use, the optimizers' formulas, which rows are evicted first, limits, many threads; on
+// servers the same rows, trained by functions on workers, and checkpoints written by three servers and restored to any
+// number.
 #include "../scratch.h"
 #include "servers_test.h"
 #include "ops/state/embedding_table.h"
@@ -80,7 +81,7 @@ static void test_first_values_have_their_distribution(void **state)
     }
 }
 
-// One row by the formulas, in float64.
+// Computes one row by the formulas, in float64.
 typedef struct model_row {
     double w[DIMENSION], s[MOST_SLOTS];
     int t;
@@ -146,7 +147,7 @@ static void test_optimizers_follow_their_formulas(void **state)
     mu_pool_close(pool);
 }
 
-// Steps of a 500th of a bfloat16's last place count on average.
+// Updates of a 500th of a bfloat16's last place add up correctly on average.
 static void test_bfloat16_rows_keep_small_updates(void **state)
 {
     (void)state;
@@ -461,7 +462,7 @@ static void test_mistakes_are_named(void **state)
     mu_pool_close(pool);
 }
 
-// Whoever has the key may still send anything.
+// A process with the key may still send anything.
 static void test_hostile_requests_are_refused(void **state)
 {
     (void)state;

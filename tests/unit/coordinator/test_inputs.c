@@ -1,5 +1,6 @@
-// What each worker has for itself, on workers that are other servers: a dataset travels once, as a description, and a
-// value once; a call names them, so its size does not depend on theirs. What cannot be sent stays with the coordinator.
+// Values and datasets of each worker, where the workers are other servers: a dataset is sent once, as a description,
+// and a value once. Calls name them, so a call's size does not depend on theirs. What cannot be sent stays with the
+// coordinator.
 #include "distribute/servers/function_service.h"
 #include "rpc/rpc.h"
 
@@ -8,7 +9,7 @@
 
 #include <stdatomic.h>
 
-// A worker whose numbers the test can read, at an address of its own.
+// A worker whose counters the test can read, at an address of its own.
 static mu_rpc_server *start_worker(const char *address)
 {
     mu_rpc_server *server = mu_rpc_server_new("muster", address);
@@ -87,7 +88,7 @@ static mu_dataset *numbers(void *arg)
     return mu_dataset_batch(mu_dataset_repeat(mapped, MU_INFINITE), *batch);
 }
 
-// Bytes of each call that takes a batch of so many numbers.
+// Returns the bytes of each call that takes a batch of so many numbers.
 static long bytes_of_calls(int64_t batch)
 {
     enum { CALLS = 6 };
@@ -320,7 +321,7 @@ static void values_travel_once(void **state)
     mu_pool_close(pool);
 }
 
-// Elements belong to their calls then, and are sent; values are the worker's.
+// In such steps elements belong to their calls and are sent; values belong to the worker.
 static void in_synchronous_steps(void **state)
 {
     (void)state;
@@ -373,8 +374,8 @@ static void a_worker_that_comes_back_gets_its_inputs(void **state)
     mu_pool_close(pool);
 }
 
-// Another coordinator comes by mistake and frees what the worker has, or the worker took this one for gone: the worker
-// counts as lost, and gets everything again. No program sees an error.
+// Another coordinator comes by mistake and frees the worker's inputs, or the worker has taken this coordinator for
+// gone: the worker counts as lost and gets everything again. The program sees no error.
 static void a_worker_that_has_freed_everything_gets_it_again(void **state)
 {
     (void)state;
@@ -395,7 +396,7 @@ static void a_worker_that_has_freed_everything_gets_it_again(void **state)
     mu_pool_close(pool);
 }
 
-// A worker runs the release and the call after it on two threads, so the call may come first.
+// A worker handles the release and the next call on two threads, so the call may come first.
 static void expect_freed(mu_rpc_client *client, int64_t number)
 {
     mu_rpc_result *result;

@@ -51,7 +51,7 @@ static void begin(job *j, mu_strategy *strategy, double factor)
     assert_non_null(j->checkpoint);
 }
 
-// Ids of step i; replicas share them in their order, so that the slices of all are the same list.
+// The ids of step i. Replicas take shares of them in order, so that all slices together are the same list.
 static mu_value *batch_of(int i, int replicas)
 {
     mu_value *parts[2];

@@ -1,5 +1,5 @@
-// What whoever runs a job can see of it: the coordinator's and the servers' numbers over HTTP, and one request in the
-// timeline from the coordinator to a worker to a server; and a million steps that take no more memory than a few.
+// What an operator sees of a job: the numbers of the coordinator and the servers over HTTP, one request in the timeline
+// from the coordinator to a worker to a server, and a million steps that take no more memory than a few.
 #include "../../metrics_page.h"
 #include "../scratch.h"
 #include "servers_test.h"
@@ -62,7 +62,8 @@ static void test_numbers_of_a_coordinator(void **state)
 
 // ---- The timeline -------------------------------------------------------------------------------
 
-// Whether the line is a span of this category and name; `request` gets the number of its request, as text.
+// Returns whether the line is a span of this category and name, and writes the number of its request to `request` as
+// text.
 static bool is_span(const char *line, const char *category, const char *name, char request[32])
 {
     char wanted[200];
@@ -71,7 +72,7 @@ static bool is_span(const char *line, const char *category, const char *name, ch
     return at != NULL && sscanf(at, "\"request\":\"%31[0-9a-fx]\"", request) == 1;
 }
 
-// Whether some request has all these spans.
+// Returns whether one request has all these spans.
 static bool has_request(FILE *file)
 {
     static const char *const spans[][2] = {{"schedule", "add"}, {"call", "muster.function.run"},
@@ -134,7 +135,7 @@ static void schedule_many(mu_coordinator *c, mu_function *step, mu_value *one, i
     }
 }
 
-// MU_TEST_STEPS is how many; each is a request to a worker in another thread, which asks a server.
+// MU_TEST_STEPS sets the number of steps; each is a request to a worker in another thread, which asks a server.
 static int64_t many(void)
 {
     const char *given = getenv("MU_TEST_STEPS");
@@ -147,7 +148,7 @@ static mu_value *wait_step(mu_value *arguments, void *arg)
     return mu_of(mu_accumulator_take_grad(arg, 1));
 }
 
-// The first call waits until as many calls as the usual queue takes, or all, wait behind it.
+// The first call waits until as many calls are queued behind it as the default queue holds, or all of them.
 static void test_the_usual_queue_takes_bounded_memory(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Accumulators on servers: every operation outside of functions and in functions on a worker; takes that wait, more of
-// them than the server has threads; released ones are deleted there. All servers are in this process.
+// Accumulators on servers: every operation, outside of functions and in functions on a worker; more waiting takes than
+// the server has threads; released accumulators are deleted on the server. All servers are in this process.
 #include "distribute/strategies/parameter_server.h"
 #include "accumulators_test.h"
 
@@ -153,7 +153,7 @@ static void test_what_is_released_is_deleted_on_its_server(void **state)
     mu_pool_close(pool);
 }
 
-// Gradients count in what a server may keep, and are given back when they are taken.
+// Gradients count towards the bytes that a server may keep, until they are taken.
 static void test_gradients_count_in_the_budget(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Errors of what servers keep begin with what the program has called and with its own name for the thing; the method of
-// the library and the server's address are behind the reason. The servers are in this process.
+// Errors of objects on servers begin with the function that the program called and with the program's own name of the
+// object; the library's method and the server's address follow after the reason. The servers are in this process.
 #include "rpc/rpc.h"
 
 #include "accumulators_test.h"
@@ -110,7 +110,7 @@ static void test_a_server_that_is_away(void **state)
     mu_pool_close(pool);
 }
 
-// What the server itself says, with copies, where a request goes through another method, and without.
+// The server's own message: with copies, for requests that pass through another method, and without either.
 static void test_what_a_server_refuses(void **state)
 {
     (void)state;
@@ -124,7 +124,7 @@ static void test_what_a_server_refuses(void **state)
     }
 }
 
-// A program's own method is its own word for what it calls, and stays in front.
+// A method of the program's own is the name that the program knows, so it stays in front.
 static void test_texts(void **state)
 {
     static const struct {

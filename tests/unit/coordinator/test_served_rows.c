@@ -1,5 +1,6 @@
-// Embedding tables as variables on servers: a step on a worker moves rows, never a table, and reaches the weights of
-// one device with every optimizer that takes slices. All servers are in this process; their sockets' bytes are counted.
+// Embedding tables as variables on servers: a step on a worker moves rows, never the whole table, and reaches the
+// weights of one device with every optimizer that takes slices. All servers are in this process; the bytes of their
+// sockets are counted.
 #include "base/system.h"
 #include "servers_test.h"
 #include "tensor/tensor.h"
@@ -116,7 +117,8 @@ static void check(optimizer_maker *make, mu_partitioner *partitioner, double tol
     const long long before = n_sent;
     for (int i = 1; i <= STEPS; i++)
         assert_float_equal(loss_of(&served, strategy, i), loss_of(&single, one, i), tolerance);
-    // 60 ids, of which 41 are different: their rows once, 60 slices of gradients, and what the messages need.
+    // 60 ids, of which 41 are different: each row is sent once, 60 slices of gradients come back, and the messages need
+    // a little more.
     const long long rows = STEPS * (41 + IDS) * WIDTH * 4, moved = n_sent - before;
     print_message("%lld bytes in %d steps, of which rows %lld; the table has %d\n", moved, STEPS, rows, TABLE_BYTES);
     assert_true(moved > rows && moved < rows + STEPS * 30000 && moved < TABLE_BYTES / 4);

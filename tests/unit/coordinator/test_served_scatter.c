@@ -1,6 +1,6 @@
-// Scatters into a variable whose parts are on several servers: one op, which asks all servers at the same time, with
-// the results of one device, as assignments outside of functions do; workers of an older version are told. All servers
-// are in this process.
+// Scatters into a variable whose parts are on several servers: one op, which asks all servers at the same time and has
+// the results of one device, as assignments outside of functions have. Workers of an older version are refused with an
+// error. All servers are in this process.
 #include "graph/graph.h"
 #include "rpc/services/service.h"
 #include "servers_test.h"
@@ -83,7 +83,7 @@ static void test_each_kind(void **state)
     mu_pool_close(pool);
 }
 
-// The error is that of the first part, and the others were asked before it was known.
+// The error is that of the first part; the other servers were asked before it was known.
 static void test_errors(void **state)
 {
     (void)state;

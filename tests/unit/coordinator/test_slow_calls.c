@@ -1,11 +1,11 @@
-// A worker that is alive but slow: named and counted; backup workers run copies of its calls, and the weights are those
-// without it. A step on a worker in another process may take longer than MUSTER_TIMEOUT.
+// A worker that is alive but slow is named and counted; backup workers run copies of its calls, and the weights are
+// those without a slow worker. A step on a worker in another process may take longer than MUSTER_TIMEOUT.
 #include "coordinator/coordinator.h"
 #include "servers_test.h"
 
 // ---- A slow worker ------------------------------------------------------------------------------
 
-// Tasks of devices in this process, of which worker 0 sleeps before each call.
+// Devices of this process as workers, of which worker 0 sleeps before each call.
 enum { SLOW_MS = 1400, MOST_WORKERS = 4 };
 static atomic_int slow_ms;
 static mu_task *inner[MOST_WORKERS];
@@ -154,7 +154,7 @@ static void test_a_slow_worker_is_named(void **state)
     mu_pool_close(pool);
 }
 
-// The thread that watches looks at a call, the call ends, and only then is it noted as slow.
+// The watching thread looks at a call, the call ends, and only then is it recorded as slow.
 static void test_an_idle_worker_is_not_slow(void **state)
 {
     (void)state;

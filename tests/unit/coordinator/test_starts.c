@@ -1,5 +1,5 @@
-// Workers that start after their coordinator, or never: they are not lost before they were there, no call goes to them,
-// and a host that does not answer holds nothing up.
+// Workers that start after their coordinator, or never: such a worker is not lost, gets no calls, and a host that does
+// not answer delays nothing.
 #include "../caught_output.h"
 #include "servers_test.h"
 
@@ -10,8 +10,8 @@
 
 enum { CALLS = 20 };
 
-// A worker whose port is kept, so that nobody else listens there, beside one that is there, and a parameter server.
-// `silent`: connections to it are accepted, and nobody says a word.
+// Three tasks: a worker whose port is reserved, so that no other program listens there, a worker that is there, and a
+// parameter server. `silent`: connections to the first one are accepted, but nothing is ever said.
 typedef struct late_job {
     mu_kept_port port;
     mu_server *present;
@@ -135,8 +135,8 @@ static void test_calls_wait_for_the_first_worker(void **state)
 
 // ---- A worker that does not come ------------------------------------------------------------------
 
-// Nothing is scheduled, so nobody waits: no error is kept for the first call, and the worker has as long to start after
-// it as if the coordinator were new.
+// Nothing is scheduled, so no call waits: no error is kept for the first call, and the worker has as long to start
+// after it as if the coordinator were new.
 static void test_an_idle_coordinator_keeps_no_error(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void wait_for_nobody(void *arg)
     assert_int_equal(mu_join(j->coordinator), MU_UNAVAILABLE);
 }
 
-// A fetch and a join that wait for workers of whom none comes fail, and say what the last attempt found.
+// A fetch and a join wait for workers none of which comes: both fail and name the result of the last attempt.
 static void test_no_worker_is_an_error_with_its_reason(void **state)
 {
     (void)state;
@@ -178,7 +178,7 @@ static void test_no_worker_is_an_error_with_its_reason(void **state)
     end_job(&j, pool);
 }
 
-// The last steps of an epoch wait for workers, and nothing is scheduled any more that could raise the error.
+// The last steps of an epoch wait for workers, and no further call is scheduled that could raise the error.
 static void test_fit_ends_without_workers(void **state)
 {
     (void)state;
@@ -198,7 +198,7 @@ static void test_fit_ends_without_workers(void **state)
     end_job(&j, pool);
 }
 
-// Somebody listens at the worker's address and never says a word. The coordinator ends all the same.
+// A process listens at the worker's address and never says a word. The coordinator still ends.
 static void test_a_silent_host_does_not_hold_up_the_end(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-// Calls that do not end when they are cancelled, because a function of the program in them goes on: whoever waits for
-// them is told within a limit, the first error is kept for later, the watchdog names them, and so does the end of the
-// coordinator.
+// Calls that do not end when they are cancelled, because a function of the program continues inside of them: every wait
+// for them fails within a limit, the first error is kept for later, and the watchdog and the end of the coordinator
+// name them.
 #include "../caught_output.h"
 #include "servers_test.h"
 
@@ -45,7 +45,7 @@ static mu_value *positive_step(mu_value *arguments, void *arg)
 
 static mu_value *one(void) { return mu_list(mu_constant(MU_F32, 1), MU_END); }
 
-// A call stays on a worker of two, and another one has failed.
+// A call on one of two workers does not end, and another call has failed.
 static mu_coordinator *with_a_stuck_call(mu_function *positive)
 {
     mu_coordinator *c = mu_coordinator_new(mu_parameter_server_strategy(cluster_of(2, 1), .in_process = true));
@@ -105,7 +105,8 @@ static void test_who_waits_for_a_stuck_call_is_told(void **state)
     mu_pool_close(pool);
 }
 
-// Calls stay on both workers, another one has failed, and one waits: who waits for that is told although the two stay.
+// Calls on both workers do not end, another one has failed, and one waits: a wait for that one fails although the two
+// go on.
 static void test_who_waits_for_a_waiting_call_is_told(void **state)
 {
     (void)state;
@@ -139,8 +140,8 @@ static void test_who_waits_for_a_waiting_call_is_told(void **state)
 
 static void close_pool(void *pool) { mu_pool_close(pool); }
 
-// The end names the call, and after MUSTER_TIMEOUT waits no longer. The call uses what is left behind, and what it
-// returns is dropped.
+// The end of the coordinator names the call and stops waiting for it after MUSTER_TIMEOUT. The call may still use the
+// objects that are left behind; its result is dropped.
 static void test_the_end_goes_without_a_stuck_call(void **state)
 {
     (void)state;
@@ -175,7 +176,7 @@ static void sleep_while_stuck(void *arg)
     usleep(1200000);
 }
 
-// TensorFlow's watchdog: says what runs when no call has ended for so long, and again after as long.
+// TensorFlow's watchdog: after so long without a call that ended it logs which calls run, and again after as long.
 static void test_the_watchdog_names_a_stuck_call(void **state)
 {
     (void)state;

@@ -67,7 +67,7 @@ static mu_model *train(mu_strategy *strategy, model_maker *layers, optimizer_mak
     return model;
 }
 
-// Trains on the same samples, which a creator or larger batches may divide otherwise.
+// Trains on the same samples, which a dataset creator or larger batches may divide differently.
 static void expect_same_on(mu_strategy *strategy, int replicas, model_maker *layers, optimizer_maker *make,
                            const void *samples, mu_dataset *batches)
 {
@@ -112,7 +112,8 @@ static void test_weights_are_those_of_replicas(void **state)
     }
 }
 
-// Moving statistics travel with the attempt, and move once a step, by the rows of all calls.
+// Moving statistics are kept under the number of the attempt, and move once per step, weighted by the rows of all
+// calls.
 static void test_batch_normalization(void **state)
 {
     (void)state;
@@ -161,7 +162,7 @@ static mu_dataset *endless_share(const mu_input_context *context, void *arg)
     return mu_dataset_repeat(share_of_worker(context, arg), MU_INFINITE);
 }
 
-// A call gets a batch of the workers' datasets in rotation, and the last step of an epoch has but one call with rows.
+// A call gets a batch of the workers' datasets in rotation; in the last step of an epoch only one call has rows.
 static void test_creators_are_visited_once_in_each_epoch(void **state)
 {
     (void)state;
@@ -185,7 +186,7 @@ static void test_creators_are_visited_once_in_each_epoch(void **state)
     mu_pool_close(pool);
 }
 
-// After a step that failed while it was applied (test_applied_step.c).
+// The step fails while it is applied (as in test_applied_step.c), so its variables are in doubt.
 static void test_an_assignment_ends_the_doubt_about_parts(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 // A table without room for more rows: the call fails half way, which the copy cannot repeat. The primary answers again
-// when the coordinator has given it a new copy, and a server that ends then takes nothing along. And a table that is
+// once the coordinator has given it a new copy, and if a server ends after that, nothing is lost. Also a table that is
 // released: its servers and their copies delete it.
 #include "servers_test.h"
 

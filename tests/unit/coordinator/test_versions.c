@@ -56,7 +56,7 @@ static mu_strategy *strategy_of(const cluster *c, bool older)
     return strategy;
 }
 
-// What a client of this version speaks with each server.
+// The version that a client of this build speaks with each server.
 static void expect_versions(const cluster *c, int older)
 {
     for (int i = 0; i <= N_PS; i++) {
@@ -163,7 +163,7 @@ static void test_synchronous_steps(void **state)
     expect_each_may_be_older(2);
 }
 
-// The older server takes over what the newer one had.
+// The older server takes over the newer one's variables.
 static void test_an_older_server_takes_over(void **state)
 {
     (void)state;

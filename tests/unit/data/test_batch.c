@@ -1,4 +1,4 @@
-// Batches, padded batches and windows: contents, borders, what does not fit together.
+// Batches, padded batches and windows: contents, sizes at the borders, elements that do not fit together.
 #include "data_test.h"
 
 static mu_dataset *range(int64_t n) { return mu_dataset_range(0, n, 1); }
@@ -76,7 +76,7 @@ static void test_window(void **state)
         mu_dataset_cardinality(mu_dataset_window(range(7), 3, .shift = 2, .stride = 2, .drop_remainder = true)), 2);
 }
 
-// A batch that somebody keeps is not written over by later ones.
+// Later batches do not overwrite a batch that is still referenced.
 static void test_kept_batch(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Datasets as descriptions: what is made of one gives the same elements, what calls the program cannot be described,
-// and a hostile description is refused with a reason.
+// Datasets as descriptions: a dataset made from one gives the same elements, stages that call the program's code cannot
+// be described, and a hostile description is refused with a reason.
 #include "data_test.h"
 
 #include "data/describe.h"
@@ -17,7 +17,7 @@ static mu_value *vector_of(mu_dtype dtype, int n, const double *numbers)
     return mu_of(mu_cast(mu_tensor_new(MU_F64, 1, &(int64_t){n}, numbers), dtype));
 }
 
-// The same pipeline, made of its description.
+// The same pipeline, made from its description.
 static mu_dataset *again(mu_dataset *dataset)
 {
     mu_value *description = mu__dataset_describe(dataset);

@@ -41,7 +41,7 @@ static void test_map(void **state)
     expect_error(MU_INVALID_ARGUMENT, "map has no function");
 }
 
-// A failed element is passed over when iteration continues.
+// After a failed element, iteration continues with the next one.
 static void test_map_fails(void **state)
 {
     (void)state;
@@ -129,7 +129,7 @@ static mu_dataset *counted(int *from, int64_t cardinality)
                                 .cardinality = cardinality);
 }
 
-// A generator that says how much it gives must keep its word.
+// A generator must give as many elements as its cardinality says.
 static void test_generator_cardinality(void **state)
 {
     (void)state;

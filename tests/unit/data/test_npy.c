@@ -1,4 +1,4 @@
-// NumPy's files: types, byte orders, archives stored and deflated, and every lie that a header can tell.
+// NumPy's files: types, byte orders, archives stored and deflated, and every way in which a header can lie.
 #include "data_test.h"
 
 #include "data/formats/npy.h"
@@ -161,7 +161,7 @@ static void test_archive(void **state)
     mu_release(spec);
 }
 
-// Every cut and every single wrong byte either leaves the same elements or is an error.
+// A file that is cut anywhere, or with any single byte changed, has the same elements or is an error.
 static void test_archive_damage(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Stages that choose and order: exact results for small cases, the orders of shuffles, cardinalities.
+// Stages that select and order elements: exact results for small cases, the orders of shuffles, cardinalities.
 #include "data_test.h"
 
 static mu_dataset *range(int64_t n) { return mu_dataset_range(0, n, 1); }
@@ -43,7 +43,7 @@ static void test_shard(void **state)
     expect_error(MU_INVALID_ARGUMENT, "shard 3 of 3");
 }
 
-// case ps-124: a shard that auto-sharding inserts demands a share for everyone.
+// Case ps-124: a shard that auto-sharding inserts requires that every worker gets a share.
 static void test_share(void **state)
 {
     (void)state;
@@ -98,7 +98,7 @@ static void test_cardinality(void **state)
     assert_int_equal(mu_dataset_cardinality(mu_dataset_concatenate(range(4), endless)), MU_INFINITE);
 }
 
-// The order is part of what is promised: the same seed gives it on every machine.
+// The order is part of the contract: the same seed gives it on every machine.
 static void test_shuffle_order(void **state)
 {
     (void)state;

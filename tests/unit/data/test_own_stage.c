@@ -1,5 +1,5 @@
-// A stage of this test's own, through the seam that all stages use: its struct of arguments with what it owns, its
-// state, a skip of its own, and a place in the division of a pipeline between workers.
+// A stage of the test's own, through the interface that all stages use: its struct of arguments with the objects that
+// it owns, its state, its own way of skipping, and its place when a pipeline is divided among workers.
 //
 // `scaled` multiplies the numbers of its input by the elements of a list, one after the other.
 #include "data_test.h"

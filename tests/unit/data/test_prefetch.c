@@ -64,7 +64,7 @@ static void test_errors_in_place(void **state)
     }
 }
 
-// A batch read ahead and one that is kept have memory of their own.
+// A batch that is read ahead does not share memory with a batch that is still referenced.
 static void test_many_batches(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// What a function writes to the log.
+// Returns what a function writes to the log.
 #ifndef MU_TEST_LOG_TEXT_H
 #define MU_TEST_LOG_TEXT_H
 

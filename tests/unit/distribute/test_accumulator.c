@@ -104,11 +104,11 @@ static void test_traces_refuse(void **state)
     assert_null(mu_function_call(mu_function_new(take_only, any), NULL));
     assert_taken(MU_INVALID_ARGUMENT, "made without a shape");
     mu_accumulator *three = mu_conditional_accumulator(MU_F64, .shape = &(mu_shape){2, {3, 3}});
-    // A shape known to be wrong is refused when the function is traced, also for a step that would be stale.
+    // A shape that is known to be wrong is refused when the function is traced, also for a step that would be stale.
     mu_accumulator_set_global_step(three, 7);
     assert_null(mu_function_call(mu_function_new(apply_argument, three), mu_list(vector(3, (double[3]){0}), MU_END)));
     assert_taken(MU_INVALID_ARGUMENT, "was made with [3, 3]");
-    // A rank that no gradient has shows when the take is served; the gradients stay.
+    // A rank that no gradient has is noticed when the take is served; the gradients are kept.
     mu_accumulator *sparse = mu_sparse_conditional_accumulator(MU_F64, .shape = &(mu_shape){1, {9}});
     assert_null(mu_function_call(mu_function_new(take_rows, sparse),
                                  mu_list(LONGS(0), numbers(2, (int64_t[]){1, 2}, 1), MU_END)));
@@ -165,7 +165,7 @@ static void test_cancelled_takes(void **state)
         pthread_join(t.thread, NULL);
         assert_int_equal(t.error.code, MU_CANCELLED);
         assert_non_null(strstr(t.error.message, "TakeGrad operation was cancelled: accumulator 'sums'"));
-        // Cancelled before it begins: the same, and the queue is empty.
+        // Cancelled before it begins: the same error, and the queue is empty.
         mu_cancellation_use(t.cancellation);
         assert_null(mu_accumulator_take_grad(a, 1));
         assert_taken(MU_CANCELLED, "cancelled");
@@ -247,7 +247,7 @@ static void test_types(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "not given");
 }
 
-// A stale gradient is dropped whatever its shape, and counts for nothing.
+// A stale gradient is dropped whatever its shape, and is not counted.
 static void test_stale(void **state)
 {
     (void)state;
@@ -266,7 +266,7 @@ static void test_stale(void **state)
 
 // ---- Graphs from elsewhere ----------------------------------------------------------------------
 
-// Ops of variables do not touch accumulators, nor those of one kind the other.
+// Ops of variables do not accept accumulators, and ops of one kind of accumulator do not accept the other kind.
 static void test_ops_keep_to_their_kind(void **state)
 {
     (void)state;
@@ -338,7 +338,7 @@ static void test_merging_rows(void **state)
 {
     (void)state;
     mu_accumulator *a = mu_sparse_conditional_accumulator(MU_F64);
-    // Unsorted lists are sorted when they are merged; one alone stays as it came.
+    // Unsorted lists are sorted when they are merged; a single list keeps its order.
     apply_rows(a, 3, (int64_t[]){7, 2, 5}, (double[]){1, 2, 3});
     expect_taken(a, 3, (int64_t[]){7, 2, 5}, (double[]){1, 2, 3});
     mu_accumulator_set_global_step(a, 0);
@@ -351,7 +351,7 @@ static void test_merging_rows(void **state)
     apply_rows(a, 1, (int64_t[]){4}, (double[]){5});
     expect_taken(a, 2, (int64_t[]){4, 4}, (double[]){3, 2});
     mu_accumulator_set_global_step(a, 0);
-    // None at all, and then some.
+    // First no gradients at all, then some.
     apply_rows(a, 0, (int64_t[]){0}, NULL);
     apply_rows(a, 1, (int64_t[]){3}, (double[]){6});
     expect_taken(a, 1, (int64_t[]){3}, (double[]){6});
@@ -360,7 +360,7 @@ static void test_merging_rows(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "index -1");
 }
 
-// The shape that the first gradient sets ends with the take.
+// The take also forgets the shape that the first gradient has set.
 static void test_rows_of_another_shape(void **state)
 {
     (void)state;
@@ -392,7 +392,7 @@ static void *apply_many(void *argument)
     return status == MU_OK ? NULL : argument;
 }
 
-// Nothing is lost or counted twice: the sums that are taken add up to what was applied.
+// No gradient is lost or counted twice: the sums that are taken add up to what was applied.
 static void test_threads(void **state)
 {
     (void)state;
@@ -416,7 +416,7 @@ static void test_threads(void **state)
 
 // ---- No memory ----------------------------------------------------------------------------------
 
-// Whatever allocation fails, the aggregate is the one before or the one after.
+// Whichever allocation fails, the sum is the one before the call or the one after it.
 static void test_no_memory(void **state)
 {
     (void)state;

@@ -37,7 +37,7 @@ static mu_value *add_twice(mu_value *arguments, void *arg)
     return mu_list(before, between, mu_variable_read(arg), MU_END);
 }
 
-// Every replica sees what was there before, between and after, on any schedule.
+// Every replica sees the values before, between and after the writes, whatever the schedule.
 static void assignments_are_made_once(void **state)
 {
     (void)state;
@@ -75,7 +75,7 @@ static mu_value *scatter_own(mu_value *arguments, void *arg)
     return scatter(job[0], row, mu_expand_dims(id_plus(2), 0)) == MU_OK ? mu_of(mu_variable_read(job[0])) : NULL;
 }
 
-// Whatever the aggregation is, each replica's slices act as they are.
+// Whatever the aggregation is, the slices of each replica are applied as they are.
 static void scatters_act_one_after_the_other(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Functions on workers: a graph sent to a worker whose variables are on two servers, run there by many at the same
-// time; errors that name who is to blame; hostile requests. All servers are in this process.
+// Functions on workers: a graph is sent to a worker whose variables are on two servers, and many callers run it there
+// at the same time; errors name the task that is to blame; hostile requests. All servers are in this process.
 #include "distribute/servers/function_service.h"
 
 #include "rpc/rpc.h"
@@ -197,7 +197,8 @@ static void expect_cut(mu_rpc_client *worker, int64_t number, const mu_graph *gr
     assert_int_equal(asked_cut, cut);
 }
 
-// A call may come of what the coordinator has seen behind a cut: what the worker does then is behind it too.
+// The coordinator may make a call because of a value that it has seen behind a cut. The worker learns the number of the
+// cut with the call, so that its own requests are behind the cut too.
 static void test_a_worker_hears_of_cuts_with_its_calls(void **state)
 {
     const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(SIZE)};

@@ -1,4 +1,4 @@
-// What a program sets for the calls that follow, per-replica values made directly, and variables as text.
+// Settings that a program makes for the calls that follow, per-replica values made directly, and variables as text.
 #include "../model/model_test.h"
 
 #include <muster.h>

@@ -1,4 +1,4 @@
-// merge_call in traced functions: what works gives what it gives eagerly; anything else is refused.
+// merge_call in traced functions: what is supported gives the same results as eagerly; anything else is refused.
 #include "distribute_test.h"
 
 enum { REPLICAS = 3 };
@@ -16,7 +16,7 @@ static mu_tensor *id(void)
     return mu_cast(mu_replica_id(), MU_F64);
 }
 
-// Merges (id + 1, [id, 10 id]) and what is the same everywhere.
+// Merges (id + 1, [id, 10 id]) and a value that is the same on all replicas.
 static mu_value *merge_on_replica(mu_value *arguments, void *arg)
 {
     (void)arguments;

@@ -1,6 +1,6 @@
-// A strategy of this test's own, through the slots that all strategies use: each replica trains a copy of its own, and
-// a variable read outside of replicas is the mean of the copies ("local SGD"). Its input gives each replica elements of
-// its own, and it counts the runs, reductions and gathers that public functions ask it for.
+// A strategy of the test's own, through the slots that all strategies use: each replica trains its own copy of a
+// variable, and outside of replicas the variable reads as the mean of the copies ("local SGD"). Its input gives each
+// replica elements of its own, and it counts the runs, reductions and gathers that public functions request.
 #include "distribute_test.h"
 
 enum { N = 2 };

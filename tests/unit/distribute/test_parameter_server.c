@@ -1,5 +1,5 @@
 // ParameterServerStrategy with servers in this process: effects one by one, on several devices at the same time; and
-// training that ends where one device's does.
+// training that reaches the weights of one device.
 #include "distribute_test.h"
 #include "distribute/strategies/parameter_server.h"
 #include "graph/passes/segments.h"

@@ -1,4 +1,4 @@
-// What replicas bring to a call must fit together: types and shapes of parts, components and replicas.
+// The parts, components and replicas of a call must fit together in types and shapes.
 #include "distribute_test.h"
 
 static mu_value *parts_of(int n, mu_tensor *const *tensors)
@@ -140,7 +140,7 @@ static mu_value *mean_of_slices(mu_value *arguments, void *arg)
     return mean;
 }
 
-// The mean of integers is a float64, of slices too: 1 and 2 on each of two replicas, halved, not truncated.
+// The mean of integers is a float64, also of slices: 1 and 2 on each of two replicas are halved, not truncated.
 static void means_of_integer_slices(void **state)
 {
     (void)state;
@@ -225,7 +225,7 @@ static mu_value *first_argument(mu_value *arguments, void *arg)
     return mu_of(mu_at(arguments, 0));
 }
 
-// A value from outside that the function reads by itself.
+// A value from outside, which the function captures.
 static mu_value *captured(mu_value *arguments, void *arg)
 {
     (void)arguments;
@@ -301,7 +301,7 @@ static void components_and_replicas(void **state)
         }
 }
 
-// What is the same everywhere has a number of copies that was asked for, which replicas cannot take either.
+// A mirrored value has as many copies as were asked for; a run refuses it if that is not the number of replicas.
 static void mirrored_components(void **state)
 {
     (void)state;
@@ -331,7 +331,8 @@ static mu_value *merge_reduced(mu_value *arguments, void *arg)
     return mu_merge_call(reduce_like, NULL, mu_list(own, MU_END));
 }
 
-// Each replica gets a copy of its own, so that what all return is per replica, as in TensorFlow.
+// Each replica gets its own copy, so a function that returns its argument returns a per-replica value, as in
+// TensorFlow.
 static void reductions_to_replicas(void **state)
 {
     (void)state;

@@ -136,7 +136,7 @@ static mu_value *fail_on_negative(mu_value *arguments, void *arg)
     return mu_of(mu_all_reduce(MU_SUM, x));
 }
 
-// Case 028: the error of one replica comes out, the others are released, and the strategy works afterwards.
+// Case 028: the error of one replica is raised, the others are released, and the strategy works afterwards.
 static void failing_replicas_release_the_others(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void failing_replicas_release_the_others(void **state)
     }
 }
 
-// Several runs under way when one fails: each ends, and later ones work.
+// Several runs are in progress when one fails: each ends, and later ones work.
 static void runs_behind_a_failed_one_end(void **state)
 {
     (void)state;
@@ -174,7 +174,8 @@ static void runs_behind_a_failed_one_end(void **state)
     }
 }
 
-// Threads of the program may each have a strategy; those share devices, and none waits for another for ever.
+// Each thread of the program may have its own strategy. The strategies share devices, and no thread waits for ever for
+// another.
 typedef struct user {
     pthread_t thread;
     int replicas;

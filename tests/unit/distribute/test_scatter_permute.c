@@ -1,5 +1,5 @@
-// mu_reduce_scatter and mu_collective_permute on the replicas of one process: the numbers of what they are made of, in
-// every type, eagerly and traced; gradients against finite differences; what is refused.
+// mu_reduce_scatter and mu_collective_permute on the replicas of one process: the same numbers as the collectives they
+// are built from, in every type, eagerly and traced; gradients against finite differences; refusals.
 #include "distribute_test.h"
 
 #include <muster.h>
@@ -121,7 +121,7 @@ static mu_value *part_only(mu_value *arguments, void *arg)
     return mu_of(mu_reduce_scatter(MU_SUM, mu_reshape(own_numbers(MU_F64), 1, (int64_t[]){144}), 0));
 }
 
-// A program's own way of reducing gets the blocks of all replicas.
+// A way of reducing of the program's own gets the blocks of all replicas.
 static void other_ways_reduce_the_parts(void **state)
 {
     (void)state;
@@ -194,7 +194,7 @@ static mu_value *ring_of_steps(mu_value *arguments, void *arg)
     return mu_scan(around, mu_of(mu_zeros(MU_F64, 1, (int64_t[]){3})), mu_of(own_id));
 }
 
-// In a loop's body: after three steps each replica has what was three replicas before it.
+// In a loop's body: after three steps each replica has the value of the third replica before it.
 static void loops_permute_too(void **state)
 {
     (void)state;
@@ -212,7 +212,7 @@ static mu_tensor *through(const call *c, mu_tensor *x)
     return c->pairs ? mu_collective_permute(x, c->pairs, c->n_pairs) : mu_reduce_scatter(c->op, x, c->axis);
 }
 
-// Each replica weighs what it gets otherwise, so a gradient that comes to another replica shows.
+// Each replica weighs its result differently, so a gradient that reaches the wrong replica is noticed.
 static mu_tensor *weighed_loss(const call *c, mu_tensor *x)
 {
     mu_tensor *weight = mu_add(mu_cast(mu_replica_id(), MU_F64), mu_constant(MU_F64, 0.5));
@@ -330,7 +330,7 @@ static void wrong_arguments_are_named(void **state)
     }
 }
 
-// What replica 1 does otherwise than the others.
+// The argument that replica 1 passes differently from the others.
 typedef enum oddity { SHAPE, SIZE, AXIS, OPERATION, KIND, PAIRS, TYPE, N_ODDITIES } oddity;
 
 static mu_value *differ(mu_value *arguments, void *arg)

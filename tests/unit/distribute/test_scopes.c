@@ -228,7 +228,7 @@ static void variables_keep_their_strategy(void **state)
     mu_release(variable);
 }
 
-// TF_CONFIG that is set when the strategy is there already: the worker would train alone, and nobody would notice.
+// TF_CONFIG is set after the strategy was made: the worker would train alone, and nobody would notice.
 static void a_cluster_set_too_late_is_refused(void **state)
 {
     (void)state;

@@ -112,7 +112,7 @@ static void test_initial_values(void **state)
 
 // ---- Slices -------------------------------------------------------------------------------------
 
-// Python's v[begin:end:step] by the language's definition, from the clamped bounds on.
+// Python's v[begin:end:step] by the language's definition, starting from the clamped bounds.
 static int python_slice(int64_t rows, int64_t begin, int64_t end, int64_t step, bool open_begin, bool open_end,
                         int64_t *out)
 {
@@ -353,7 +353,8 @@ static void test_training(void **state)
     expect_same(mu_variable_read(trained(3, 6).table), mu_variable_read(trained(1, 6).table));
 }
 
-// The parts of x weigh 1, 2 and 3, so the gradient of the sum of their cubes is 3 w x², and the one of that 6 w x.
+// The parts of x have the weights 1, 2 and 3, so the gradient of the sum of their cubes is 3 w x², and the gradient of
+// that is 6 w x.
 static void test_gradients_of_parts(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// TPUStrategy on the CPU devices that stand for cores: its system's life, devices, functions, models, checkpoints.
+// TPUStrategy on the CPU devices that stand for TPU cores: initialising the system, devices, functions, models,
+// checkpoints.
 #include "distribute_test.h"
 #include "log_text.h"
 
@@ -25,7 +26,7 @@ static void needs_an_initialised_system(void **state)
     expect_error(MU_INVALID_ARGUMENT, "TPU:0");
 }
 
-// Which worker of several a process is has to be known, and the others have to be joined first.
+// With several workers it must be known which of them this process is, and the others must have joined first.
 static void several_hosts_are_connected_first(void **state)
 {
     (void)state;

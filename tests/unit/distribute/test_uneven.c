@@ -1,4 +1,4 @@
-// Traced functions whose replicas have parts of different sizes: gathers, slices, and what they lead to.
+// Traced functions whose replicas have parts of different sizes: gathers, slices, and ops that use their results.
 #include "distribute_test.h"
 
 enum { N = 3 };
@@ -41,7 +41,7 @@ static void gathers_take_any_sizes(void **state)
     assert_int_equal(mu_function_trace_count(function), 1);
 }
 
-// The gradient of a weighted sum of everything, on each replica with its own weight, is the sum of the weights.
+// Each replica weighs the whole differently; the gradient of the weighted sum is the sum of the weights.
 static mu_value *derivative(mu_value *arguments, void *arg)
 {
     (void)arg;

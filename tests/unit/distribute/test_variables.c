@@ -4,7 +4,7 @@
 
 typedef enum source { LITERAL, ID, PER_REPLICA } source;
 
-// What a step assigns: one tensor from outside, the replica's id, or a value computed on the replica.
+// The value that a step assigns: one tensor from outside, the replica's id, or a value computed on the replica.
 typedef struct change {
     mu_variable *variable;
     mu_status (*update)(mu_variable *, mu_tensor *);
@@ -115,8 +115,8 @@ static void means_of_integers_are_refused(void **state)
     assert_components(variable, 6, 6);
 }
 
-// TensorFlow makes no distributed variable with this aggregation and type; ON_READ its reading would be a fraction,
-// which its own checkpoint could not restore. A variable with one copy has no mean to take.
+// TensorFlow makes no distributed variable with this aggregation and type: reading an ON_READ one would give a
+// fraction, which its own checkpoint could not restore. A variable with one copy needs no mean.
 static void integers_that_would_be_read_as_a_mean(void **state)
 {
     (void)state;
@@ -189,7 +189,7 @@ static mu_value *scatter_crosswise(mu_value *arguments, void *arg)
     return scatter_rows(arguments, &here);
 }
 
-// Two indices and one value here, one index and two values there: together they would fit.
+// One replica has two indices and one value, the other one index and two values: concatenated, the lengths would agree.
 static void scatters_that_only_fit_together(void **state)
 {
     (void)state;
@@ -246,7 +246,7 @@ static void reads_put_components_together(void **state)
     }
 }
 
-// Cases 068 and 070, and what plain strategies ignore.
+// Cases 068 and 070, and arguments that strategies with one replica ignore.
 static void creation_is_checked(void **state)
 {
     (void)state;
@@ -286,7 +286,7 @@ static void other_scopes_are_refused(void **state)
     assert_true(mu_scalar(mu_variable_read(variable)) == 1);
 }
 
-// A plain variable has no copy for each replica: writing it there would be a race.
+// A plain variable has no copy for each replica: replicas that write it would race.
 static void plain_variables_are_not_written_by_replicas(void **state)
 {
     (void)state;

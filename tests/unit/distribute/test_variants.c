@@ -1,4 +1,4 @@
-// Sentences of the semantics next to those that the numbered cases pin: other types, counts and contexts.
+// Variations of the numbered cases: other types, counts and contexts.
 #include "distribute_test.h"
 
 static mu_variable *variable_of(mu_strategy *strategy, mu_tensor *initial, mu_variable_synchronization synchronization,
@@ -28,7 +28,7 @@ static mu_tensor *id(void)
 
 // ---- Variables ----------------------------------------------------------------------------------
 
-// What is assigned outside is divided among the components; integers truncate.
+// A value assigned outside of replicas is divided among the components; integers truncate.
 static void integer_sums_truncate(void **state)
 {
     (void)state;
@@ -72,7 +72,8 @@ static mu_value *assign_fusion(mu_value *arguments, void *arg)
     return mu_of(mu_variable_read(c->variable));
 }
 
-// The delta is put together first, then applied to each component; reads in between see it.
+// An assignment first combines the replicas' changes and then applies the result to each component; reads after it see
+// that.
 static void fusions_of_assignments_agree(void **state)
 {
     (void)state;
@@ -154,7 +155,7 @@ static mu_value *scatter_unequal(mu_value *arguments, void *arg)
     return mu_variable_scatter_sub(arg, mu_cast(x, MU_I32), x) == MU_OK ? mu_of(mu_variable_read(arg)) : NULL;
 }
 
-// Slices of all replicas behind each other, however many each has; a mean divides by the replicas.
+// The slices of all replicas one after the other, however many each has; a mean divides by the number of replicas.
 static void scatters_take_unequal_numbers(void **state)
 {
     (void)state;
@@ -226,7 +227,7 @@ static void gathers_need_an_axis_in_common(void **state)
 
 // ---- Packs --------------------------------------------------------------------------------------
 
-// A pack ends once it is larger than the limit, whatever comes next.
+// A pack ends once it is larger than the limit, whatever tensor comes next.
 static void packs_end_when_they_are_larger(void **state)
 {
     (void)state;

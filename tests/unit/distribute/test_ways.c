@@ -1,4 +1,5 @@
-// Ways of reducing: the same order eagerly, outside of functions and in compiled ones, on any number of devices.
+// Ways of reducing give the same order of addition eagerly, outside of functions and in compiled ones, on any number of
+// devices.
 #include "../base/base_test.h"
 #include "distribute_test.h"
 
@@ -167,7 +168,7 @@ static void reduce_by_nccl(void *arg)
     assert_non_null(mu_cross_device_reduce(mu_nccl_all_reduce(2), MU_MEAN, value, value));
 }
 
-// The first test: a process says it once.
+// Must run first: a process logs this only once.
 static void a_way_for_other_devices_warns_once(void **state)
 {
     char text[4000];

@@ -1,7 +1,7 @@
-// Workers that bring tensors of other shapes to one collective, with as many elements, or that use different variables,
-// updates or operations where the shapes agree: every worker gets the same error before a number is computed, which
-// names the tensor, both sides and the two replicas, and is the program's own fault. Traced and eagerly, in shared
-// memory and over TCP, with one replica for each worker and with two.
+// Workers bring tensors of different shapes but equal size to one collective, or use different variables, updates or
+// operations with equal shapes. Every worker gets the same error before a number is computed. It names the tensor, both
+// sides and the two replicas, and counts as the program's own fault. Traced and eagerly, in shared memory and over TCP,
+// with one replica for each worker and with two.
 #include "../comm/mesh_test.h"
 
 #include "distribute/distribute.h"
@@ -62,7 +62,7 @@ static mu_value *sum_of_vector(mu_value *arguments, void *arg)
     return mu_of(mu_all_reduce(MU_MEAN, matrix_or_vector()));
 }
 
-// Four floats or six: with what pads them to a line they are as many.
+// Four floats or six: padded to a cache line, both are equally long.
 static mu_value *sum_of_short(mu_value *arguments, void *arg)
 {
     (void)arguments, (void)arg;
@@ -211,7 +211,7 @@ static void with_pair(mu_strategy *strategy, bool traced, mu_value *(*fn)(mu_val
         mu_run_callback(strategy, fn, p, none);
 }
 
-// The scene says which function, aggregation and update of worker 1.
+// The scene selects the function, aggregation and update of worker 1.
 static void on_pair(mu_strategy *strategy, bool odd, bool traced)
 {
     pair p = make_pair(strategy, MU_SYNCHRONIZATION_ON_WRITE, playing->aggregation);
@@ -387,7 +387,7 @@ static void test_all(void **state)
 
 // ---- A worker that says what cannot be ----------------------------------------------------------
 
-// What worker 1 says of its tensor in place of float32[2, 2].
+// The signature that worker 1 sends instead of float32[2, 2].
 static const int64_t headers[][MU_HEADER_INTS] = {
     {MU_F32, 2000, 2, 2}, // more axes than the stack has room for
     {MU_F32, -1, 2, 2},
@@ -468,7 +468,7 @@ typedef struct mismatch {
     mu_value *(*fn)(mu_value *arguments, void *arg);
 } mismatch;
 
-// The error is as mu_exit prints and counts it.
+// mu_exit prints and counts the error in this way.
 static int exit_of_mismatch(int rank, void *arg)
 {
     const mismatch *m = arg;

@@ -37,7 +37,7 @@ static void result(mu_edge edge)
     assert_int_equal(MU_PUSH(&edge.node->graph->outputs, edge), MU_OK);
 }
 
-// A dump without the bodies of chains, which are indented further.
+// A dump without the bodies of fused ops, which are indented further.
 static void read_dump(const mu_graph *graph, char *text, size_t capacity)
 {
     char line[200];
@@ -105,7 +105,8 @@ typedef struct updated {
     mu_variable *x, *slot, *swapped;
 } updated;
 
-// The formula of an optimizer: the slot's new value is used behind its assignment, the old one of `x` before its own.
+// The formula of an optimizer: it uses the slot's new value after its assignment, and the old value of `x` before the
+// assignment of `x`.
 static mu_value *update(mu_value *arguments, void *arg)
 {
     updated *v = arg;
@@ -130,7 +131,7 @@ static void same_values(mu_variable *a, mu_variable *b, int64_t n)
     assert_memory_equal(doubles(mu_variable_read(a)), doubles(mu_variable_read(b)), (size_t)n * sizeof(double));
 }
 
-// One pass over a variable and its slots gives the bits of the ops one by one, whatever each reads and writes.
+// One pass over a variable and its slots gives the bits of the separate ops, whatever each of them reads and writes.
 static void updates_give_the_bits_of_their_ops(void **state)
 {
     (void)state;
@@ -153,7 +154,7 @@ static void updates_give_the_bits_of_their_ops(void **state)
     }
 }
 
-// A slot's assignment and the variable's update are one node, which reads their old values itself.
+// The assignments of a slot and of the variable are one node, which reads their old values itself.
 static void a_formula_is_one_node(void **state)
 {
     (void)state;
@@ -288,7 +289,7 @@ static void fusions_give_the_bits_of_their_ops(void **state)
     device->team = team;
 }
 
-// A dimension that the graph does not know may be 1 for one input: then the ops have different shapes.
+// A dimension that is unknown in the graph may be 1 for one input: then the ops have different shapes.
 static void unknown_dimensions_may_broadcast(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// The arena's layout: blocks that live at the same time never overlap, for lifetimes drawn at random, and
-// nothing is wasted where a simple answer is known.
+// The arena's layout: blocks that live at the same time never overlap, for lifetimes drawn at random, and no memory is
+// wasted where the optimum is known.
 #include "engine/cpu/plan.h"
 
 #include <setjmp.h>

@@ -1,5 +1,6 @@
-// An engine of a test's own, which interprets graphs, and whose buffers are in a memory space of their own
-// (own_memory_space.h): who takes them for the host's gets nothing right. Its variables stay there over the steps.
+// An engine of the test's own that interprets graphs and whose buffers are in a memory space of their own
+// (own_memory_space.h): code that takes its handles for host addresses reads wrong numbers. Variables stay in that
+// memory space between steps.
 #include "../model/model_test.h"
 #include "../tensor/own_memory_space.h"
 #include "distribute/distribute.h"
@@ -12,7 +13,7 @@ static mu_tensor *tensor_at(mu_buffer *owned, const mu_spec *spec)
     return mu__give(owned) ? mu__give(mu__tensor_view(owned, 0, spec->dtype, &spec->shape)) : NULL;
 }
 
-// A graph is pure here: variables are inputs and outputs behind the function's own.
+// The engine makes the graph pure: variables become inputs and outputs after the function's own.
 static mu_plan *own_compile(mu_device *device, mu_graph *graph, const mu_spec *inputs, int n_inputs)
 {
     return (void)device, (void)inputs, (void)n_inputs, mu_retain(graph);

@@ -1,5 +1,5 @@
-// Plans: functions drawn at random give the bits of the eager ops whatever memory is shared; blocks of
-// all-reduces live long enough; failed steps mark what they wrote.
+// Plans: functions drawn at random give the bits of the eager ops whatever memory is shared; blocks of all-reduces live
+// long enough; failed steps poison the variables that they wrote.
 #include "../model/model_test.h"
 
 #define OPS 60
@@ -10,7 +10,7 @@ static unsigned next_random(unsigned *state, unsigned below)
     return (*state >> 8) % below;
 }
 
-// What a random function does is fixed by its seed, so that it can run eagerly and traced.
+// A random function is determined by its seed, so that it can run both eagerly and traced.
 typedef struct program {
     unsigned seed;
     mu_variable *variable;
@@ -18,7 +18,7 @@ typedef struct program {
     double alone;  // what stands for an all-reduce where there is one replica: a factor; 0: all-reduce
 } program;
 
-// A part of something larger, which a caller may get.
+// Part of a larger tensor, which may be a result of the function.
 static mu_tensor *across(mu_tensor *a, mu_tensor *b)
 {
     return mu_slice(mu_concat(2, (mu_tensor *[]){a, b}, 0), (int64_t[]){1, 0}, (int64_t[]){4, 4});
@@ -108,8 +108,8 @@ static void random_functions_match_eager_ops(void **state)
     }
 }
 
-// With all-reduces between the other ops: two replicas that are given the same agree with one on which each
-// all-reduce is a doubling.
+// With all-reduces between the other ops: two replicas with equal inputs agree with one replica on which each
+// all-reduce doubles.
 static void random_functions_with_reductions(void **state)
 {
     (void)state;
@@ -159,7 +159,7 @@ static void reduced_values_live_long_enough(void **state)
 
 // ---- Memory of the collective's own -------------------------------------------------------------
 
-// Plain memory that stands for what processes share, and what was reduced in it.
+// Plain memory in the place of a shared segment, and a record of what was reduced in it.
 static struct {
     atomic_int taken, inside, outside;
     mu_buffer *blocks[2];

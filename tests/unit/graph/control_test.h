@@ -1,4 +1,4 @@
-// What the tests of control flow share: the same function called eagerly and as a traced one.
+// What the tests of control flow share: running the same function eagerly and traced.
 #ifndef MU_TEST_CONTROL_H
 #define MU_TEST_CONTROL_H
 

@@ -1,4 +1,5 @@
-// Branches that only some shapes fit: a branch that is not taken need not be possible, one that is taken says why not.
+// Branches that fit only some shapes: a branch that is not taken may be impossible; one that is taken fails with the
+// reason.
 //
 // Each program is compared with what it does outside of traces, its gradient included; sizes are known only when the
 // function runs.
@@ -26,7 +27,7 @@ static mu_value *as_it_is(mu_value *arguments, void *arg)
     return mu_of(g->one_shape ? mu_reduce_sum(x, 0) : mu_identity(x));
 }
 
-// Reshapes to pairs only what has an even number of elements.
+// Reshapes its argument to pairs, which needs an even number of elements.
 static mu_value *guarded(mu_value *arguments, void *arg)
 {
     const guard *g = arg;
@@ -93,7 +94,7 @@ static mu_value *either(mu_value *arguments, void *arg)
     return mu_list(y, mu_at(mu_gradients(tape, mu_reduce_sum(y, 0), mu_list(x, MU_END)), 0), MU_END);
 }
 
-// What the branch that is not taken would have kept for its gradient has no rows then.
+// The values that the other branch would have saved for its gradient then have no rows.
 static void gradients_of_branches_whose_shapes_depend_on_elements(void **state)
 {
     (void)state;

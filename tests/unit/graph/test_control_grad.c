@@ -261,7 +261,7 @@ static mu_value *atan_of_relu(mu_value *vars, void *arg)
                    mu_atan2(mu_nn_relu(mu_at(vars, 1)), mu_exp(mu_at(vars, 1))), MU_END);
 }
 
-// Without a limit the stacks of kept values are measured while the loop runs.
+// Without a limit on the iterations, the stacks of saved values are measured while the loop runs.
 static mu_value *derivative_of_a_loop(mu_value *arguments, void *arg)
 {
     mu_tape *tape = mu_tape_open();
@@ -292,8 +292,8 @@ static mu_value *derivative_of_a_branch(mu_value *arguments, void *arg)
     return mu_gradients(tape, mu_at(y, 0), arguments);
 }
 
-// What a loop without iterations or the other branch would have kept has the shapes that the rest of the gradient asks
-// for.
+// If a loop has no iterations, or a branch is not taken, the values that it would have saved have the shapes that the
+// rest of the gradient expects.
 static void loops_without_iterations_and_other_branches_have_gradients(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Variables that a body both reads and writes: a gradient with respect to one is the sum over all its reads, as it is
-// outside of traces, where tapes hear of every op.
+// Variables that a body both reads and writes: the gradient with respect to such a variable is the sum over all its
+// reads, as outside of traces, where tapes record every op.
 #include "control_test.h"
 
 static mu_variable *level, *other;
@@ -15,7 +15,7 @@ static mu_tensor *few_iterations(mu_value *vars, void *arg)
     return mu_less(mu_at(vars, 0), mu_constant(MU_I32, 4));
 }
 
-// Reads before and behind an assignment whose value depends on the loop's.
+// Reads before and after an assignment whose value depends on the loop's value.
 static mu_value *iteration(mu_value *vars, void *arg)
 {
     mu_tensor *i = mu_at(vars, 0), *x = mu_at(vars, 1), *s = arg;
@@ -96,7 +96,7 @@ static mu_tensor *recomputed(mu_tensor *x, mu_tensor *s)
     return total(mu_multiply(mu_at(result, 0), x));
 }
 
-// Effects of what is recomputed happen once, and gradients pass through those that give something.
+// Effects inside of recomputed code happen once, and gradients pass through the effects that return a value.
 static mu_value *counts(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -120,7 +120,7 @@ static const struct { const char *name; scalar_fn *fn; } functions[] = {
     {"recomputed", recomputed}, {"recomputed_effects", recomputed_effects},
 };
 
-// Value and gradients; the latter once more, of the sum of their squares.
+// Returns the value and the gradients, and the gradients of the sum of their squares.
 static mu_value *slopes(mu_value *arguments, void *arg)
 {
     scalar_fn *const *fn = arg;
@@ -167,7 +167,7 @@ static void gradients_are_those_of_the_eager_ops(void **state)
     }
 }
 
-// What TensorFlow 2 gives for the loop as a tf.function.
+// The numbers of TensorFlow 2 for the loop as a tf.function.
 static void gradients_are_those_of_tensorflow(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void gradients_are_those_of_tensorflow(void **state)
     assert_number(mu_scalar(mu_at(seen, 4)), .9521097751519952, 1e-13);
 }
 
-// Without a gradient nothing is read outside and nothing stays of the ties.
+// Without a gradient no read is moved outside, and none of the ties between reads remains.
 static mu_value *plain(mu_value *arguments, void *arg)
 {
     (void)arg;

@@ -1,5 +1,6 @@
-// Control flow at work: an LSTM and a loop against TensorFlow's numbers, collectives in branches, shapes that depend on
-// elements, graphs that travel, memory that recomputing saves, functions in functions and from several threads.
+// Control flow in use: an LSTM and a loop against TensorFlow's numbers, collectives in branches, shapes that depend on
+// elements, graphs sent to another process, memory that recomputation saves, nested functions, and functions called
+// from several threads.
 #include "control_test.h"
 #include "printed.h"
 #include "engine/cpu/plan.h"
@@ -354,7 +355,7 @@ static int calls_in(const mu_graph *graph)
     return n;
 }
 
-// What is to be computed again must stay apart; every other call is gone where an engine sees the graph.
+// Calls for recomputation must stay separate nodes; all others have been inlined in the engine's graph.
 static void calls_are_put_in_place(void **state)
 {
     (void)state;
@@ -405,7 +406,8 @@ static void functions_call_functions(void **state)
                 mu_scalar(mu_at(seen, 2)) == 36);
 }
 
-// Under a tape of the caller's a function is called eagerly, twice differentiable; its own tapes end with it.
+// Under a tape of the caller's the function runs eagerly and can be differentiated twice; tapes inside of it end with
+// it.
 static void gradients_pass_through_called_functions(void **state)
 {
     (void)state;
@@ -433,7 +435,7 @@ static mu_value *calls_itself(mu_value *arguments, void *arg)
     return mu_function_call(*(mu_function **)arg, arguments);
 }
 
-// Halves its argument until one element is left: the shape ends it, which a trace knows.
+// Halves its argument until one element is left: the shape ends the recursion, and a trace knows the shape.
 static mu_value *halves(mu_value *arguments, void *arg)
 {
     mu_tensor *parts[2], *x = mu_at(arguments, 0);

@@ -1,5 +1,5 @@
-// Ops of the program's own: eager, differentiated, in traces, on several replicas, over the wire; and every way in
-// which one can be wrong.
+// Ops of the program's own: eagerly, differentiated, in traces, on several replicas, over the wire; and every way in
+// which a definition can be wrong.
 #include "../model/model_test.h"
 
 #include <muster/custom.h>
@@ -204,7 +204,7 @@ static void only_the_name_travels(void **state)
     mu_graph *graph = mu__graph_read(bytes, size, NULL, NULL);
     assert_non_null(graph);
     mu_release(graph);
-    // As a process would see it that has not registered the op.
+    // The graph as seen by a process that has not registered the op.
     char *name = memmem(bytes, size, "custom/weigh", 12);
     assert_non_null(name);
     memcpy(name, "custom/wough", 12);

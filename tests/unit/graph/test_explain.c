@@ -1,4 +1,4 @@
-// What one is told of a function: on the log why it is traced again, and its graph as a picture.
+// What users are shown of a function: the log says why it is traced again, and its graph is drawn as a picture.
 #include "../model/model_test.h"
 
 #include "../base/base_test.h"
@@ -148,7 +148,7 @@ static void bodies_are_drawn(void **state)
     mu__free(text);
 }
 
-// A convolution and what else has attributes of every kind.
+// A convolution, and other ops with attributes of every kind.
 static mu_value *with_attributes(mu_value *arguments, void *arg)
 {
     mu_tensor *kernel = mu_ones(MU_F32, 4, (int64_t[]){2, 2, 1, 2});
@@ -171,7 +171,7 @@ static int start_with_debug(void **state)
 
 #define DEBUG_TEST(name) cmocka_unit_test_setup_teardown(name, start_with_debug, end_library)
 
-// The dump and the picture say what a node does, and no name steers a terminal.
+// The dump and the picture say what a node does, and no name can control a terminal.
 static void attributes_are_shown(void **state)
 {
     (void)state;

@@ -35,7 +35,7 @@ static void traces_are_few(void **state)
     assert_int_equal(calls, 5);
 }
 
-// Plans of many shapes come and go in a bounded cache.
+// Plans for many shapes are made and evicted in a bounded cache.
 static void plans_are_bounded(void **state)
 {
     (void)state;
@@ -57,7 +57,7 @@ static mu_value *cut_in_two(mu_value *arguments, void *arg)
     return mu_split(mu_at(arguments, 0), 2, 0, halves) == MU_OK ? mu_of(mu_subtract(halves[1], halves[0])) : NULL;
 }
 
-// A function that must know its sizes is traced for each of them, and says what it wants of them.
+// A function that must know its sizes is traced for each of them; its error says which sizes it needs.
 static void sizes_that_a_trace_must_know(void **state)
 {
     (void)state;
@@ -120,7 +120,7 @@ static mu_value *mixed_results(mu_value *arguments, void *arg)
     return mu_list(x, mu_map("constant", arg, "view", mu_reshape(x, 1, (int64_t[]){-1}), MU_END), x, MU_END);
 }
 
-// Inputs, captured constants and views may all be results; a result outlives what it came from.
+// Inputs, captured constants and views may all be results; a result outlives its source.
 static void results_of_every_kind(void **state)
 {
     (void)state;

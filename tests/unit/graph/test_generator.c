@@ -1,5 +1,5 @@
-// Generators: every call gives another seed, in functions at every run, on every replica its own; the state is a
-// variable that says where it continues.
+// Generators: every call gives another seed, in functions also every run and every replica; the state is a variable, so
+// a restored one continues where it was.
 #include "control_test.h"
 
 #include <muster.h>
@@ -92,7 +92,7 @@ static mu_value *draw_at_once(mu_value *arguments, void *arg)
     return mu_vectorized_map(draw_for_row, arguments, NULL);
 }
 
-// Every row draws seeds of its own, traced the same as not; after the rows the generator has moved on by all of them.
+// Every row draws its own seeds, traced or not; after all rows the generator has advanced by all of them.
 static void rows_at_once_draw_their_own(void **state)
 {
     (void)state;

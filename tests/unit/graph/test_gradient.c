@@ -126,7 +126,8 @@ static mu_tensor *attention_of_ops(mu_tensor *q, mu_tensor *k, mu_tensor *v)
     return mu_matmul(mu_nn_softmax(mu_where(seen, scores, mu_constant(MU_F64, -1e30)), -1), v);
 }
 
-// The gradient of the squares of the gradient of the squares of fn's result, three parts of 24 numbers at most.
+// Returns the gradient of the squares of the gradient of the squares of fn's result, in three parts of at most 24
+// numbers.
 static void derivatives_of_derivatives(ternary *fn, mu_tensor *const x[3], mu_tensor *out[3])
 {
     mu_tape *outer = mu_tape_open(), *inner = mu_tape_open();

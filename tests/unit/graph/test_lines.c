@@ -1,12 +1,12 @@
-// Source lines in errors: of eager ops, of ops in a trace, of their gradients, of what fails when a plan is made
-// or run, and of a graph that came over the wire.
+// Source lines in errors: of eager ops, of ops in a trace, of their gradients, of errors while a plan is made or run,
+// and of a graph that came over the wire.
 #include "../model/model_test.h"
 
 #include "engine/engine.h"
 
 #include <muster.h>
 
-// Which line an op below stands on: set just before, checked against the error.
+// The line of an op below: set just before the call, compared with the error.
 static int wanted_line;
 #define HERE (wanted_line = __LINE__)
 
@@ -41,7 +41,7 @@ static void an_eager_op_names_its_line(void **state)
     assert_made_here();
 }
 
-// What failed before has no line of an op, and gets none from the ops that follow.
+// An earlier failure has no line of an op, and does not get one from the ops that follow.
 static void an_older_error_gets_no_line(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void free_traced(mu_traced *traced)
     mu_release(traced->outputs);
 }
 
-// The batch axes are unknown to the trace; the plan sees that they differ.
+// The batch axes are unknown in the trace; only the plan finds that they differ.
 static void the_plan_fails(void **state)
 {
     (void)state;
@@ -160,7 +160,8 @@ static void a_gradient_op_names_the_forward_line(void **state)
 
 // ---- Over the wire ------------------------------------------------------------------------------
 
-// A mean of segments is sums and quotients: what one of those says when it runs has a line with the function's name.
+// A mean of segments consists of sums and quotients: if one of those fails when it runs, the error has its line and the
+// function's name.
 static mu_value *mean_of_segments(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -186,7 +187,7 @@ static void the_run_names_the_function_that_was_called(void **state)
     assert_non_null(strstr(mu_error_message(), "unsorted_segment_sum: "));
     assert_non_null(strstr(mu_error_message(), "\nin unsorted_segment_mean"));
     assert_made_here();
-    // What uses its result is not part of it.
+    // Ops that use its result are not part of it.
     f = mu_function_new(gather_of_segments, NULL);
     assert_null(mu_run(mu_default_strategy(), f, arguments));
     assert_null(strstr(mu_error_message(), "segment_mean"));

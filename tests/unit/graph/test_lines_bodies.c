@@ -1,5 +1,5 @@
-// Source lines in errors from inside: of ops in loops, branches, nested functions, vectorised maps and custom
-// gradients, when they fail as the function runs, and of what a layer was called with.
+// Source lines in errors from the inside of loops, branches, nested functions, vectorised maps and custom gradients,
+// when they fail while the function runs; and the layer that was being called.
 #include "control_test.h"
 #include "same_resource.h"
 
@@ -101,7 +101,7 @@ static mu_value *in_a_custom_gradient(mu_value *arguments, void *arg)
     return mu_gradients(tape, total(mu_at(mu_custom_gradient(passes, derivative, arguments, arg), 0)), arguments);
 }
 
-// The forward pass is well; the gradient of check_numerics, which is checked too, is not.
+// The forward pass succeeds; the gradient of check_numerics, which is checked too, fails.
 static mu_value *steep(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -198,7 +198,7 @@ static void a_layer_is_named_with_the_line_of_its_call(void **state)
     assert_made_here("layer called at once");
 }
 
-// What fails when the function runs, long after the layer was called, names it too: in the forward pass, in the
+// An error when the function runs, long after the layer was called, still names the layer: in the forward pass, in the
 // gradient, and where the graph came from another process.
 static mu_value *embeds(mu_value *arguments, void *arg)
 {

@@ -1,12 +1,12 @@
-// Gradients of slices of one tensor: the same numbers as one full-size tensor per slice gives, for any blocks, and work
-// that grows with the tensor and not with the number of slices.
+// Gradients of slices of one tensor: the numbers are those of one full-size tensor per slice, for any blocks, and the
+// work grows with the tensor and not with the number of slices.
 #include "../model/model_test.h"
 
 enum { ROWS = 6, COLUMNS = 8 };
 
 // ---- Counting -----------------------------------------------------------------------------------
 
-// A tape that only counts what ops make.
+// A tape that only counts the results of ops.
 typedef struct counter {
     struct mu_tape tape;
     int64_t ops, bytes;
@@ -50,8 +50,8 @@ static void cut(way by, mu_tensor *x, int n, mu_tensor **parts)
                 mu_slice(x, (int64_t[]){0, i * (mu_tensor_dim(x, 1) / n)}, (int64_t[]){-1, mu_tensor_dim(x, 1) / n});
 }
 
-// What the gradient of a function of n parts of one tensor costs beyond that of the function itself, and what the
-// gradient of that gradient costs.
+// The cost of the gradient of a function of n parts of one tensor, beyond that of the function itself, and the cost of
+// the gradient of that gradient.
 static void costs(way by, int n, counter *first, counter *second)
 {
     const int64_t columns = by == BY_UNSTACK ? n : SIZE / MOST, rows = SIZE / columns;
@@ -72,7 +72,8 @@ static void costs(way by, int n, counter *first, counter *second)
     assert_true(mu_scalar(mu_reduce_max(curve, MU_ALL_AXES)) == 8 && mu_scalar(mu_reduce_min(curve, MU_ALL_AXES)) == 8);
 }
 
-// Four times as many parts of the same tensor: at most five times as many ops, and no more bytes but for the scalars.
+// Four times as many parts of the same tensor: at most five times as many ops, and no more bytes except for the
+// scalars.
 static void cost_is_linear(void **state)
 {
     (void)state;

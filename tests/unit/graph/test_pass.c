@@ -1,5 +1,5 @@
-// Passes: what the graph looks like before and after each, that a second time changes nothing, and that results
-// keep their bits, NaN and -0 included.
+// Passes: the graph before and after each one. A second application changes nothing, and results keep their bits, NaN
+// and -0 included.
 #include "../model/model_test.h"
 #include "printed.h"
 
@@ -41,7 +41,7 @@ static void result(mu_edge edge)
 
 typedef mu_status pass(mu_graph *graph);
 
-// Before, after the pass and pruning, and after both again.
+// The graph before the pass, after the pass and pruning, and after both again.
 static void assert_pass(pass *run, mu_graph *graph, const char *before, const char *after)
 {
     assert_printed(graph, before);
@@ -84,7 +84,7 @@ static void neutral_elements_go(void **state)
                 "  return %0.0\n");
 }
 
-// What would change a bit, or a shape, stays.
+// Changes that would alter a bit or a shape are not made.
 static void what_is_not_exact_stays(void **state)
 {
     (void)state;
@@ -249,7 +249,7 @@ static void constants_are_computed_once(void **state)
 
 // ---- Bits ---------------------------------------------------------------------------------------
 
-// A random graph of what the passes change, over x.
+// A random graph over x, built from ops that the passes change.
 static mu_graph *random_graph(unsigned seed)
 {
     mu_graph *graph = mu__graph_new("random");

@@ -1,5 +1,5 @@
-// Random nests of branches, loops, maps, custom gradients, recomputation and Jacobians, differentiated once to three
-// times: a traced function gives what the same callbacks give outside of traces.
+// Random nests of branches, loops, maps, custom gradients, recomputation and Jacobians, differentiated one to three
+// times: a traced function gives the results of the same callbacks outside of traces.
 //
 // A nest has three levels; a level is a kind of body around the next one. Derivatives of derivatives are taken through
 // all of them with nested tapes. The first argument of the program is the first seed, the second how many follow.
@@ -18,7 +18,7 @@ typedef struct nest {
     int order, rows, rank;
 } nest;
 
-// What a callback needs to know: which level it is, and a tensor from around it.
+// The context of a callback: its level, and a tensor from outside.
 typedef struct inside {
     const nest *nest;
     int level;

@@ -1,4 +1,4 @@
-// Random programs: what a function computes after all passes, fusion and planning is, bit for bit, what its ops compute
+// Random programs: after all passes, fusion and planning a function gives, bit for bit, the results of its ops executed
 // one after the other.
 //
 // A program is a list of instructions, each an op, a branch, a loop or a map over earlier values. It is made while it
@@ -82,7 +82,7 @@ static mu_tensor *assign_to_cell(mu_tensor *x)
     return mu_variable_assign(cell, mean) == MU_OK ? mean : NULL;
 }
 
-// What bodies do: unary[p], then binary[q] with the tensor from around where it fits; some with effects.
+// The body: unary[p], then binary[q] with the outer tensor where it fits; some bodies have effects.
 typedef struct inside {
     const instruction *i;
     mu_tensor *around;
@@ -158,8 +158,8 @@ static bool is_flat(const instruction *i, unsigned iteration)
            binary[(i->q + iteration) % MU_COUNT(binary)] == mu_floor_divide;
 }
 
-// Whether a program with gradients leaves an instruction out. What returns its argument where shapes or iterations are
-// known makes gradients that are added in another order.
+// Returns whether a program with gradients leaves an instruction out. An instruction that returns its argument where
+// shapes or iterations are known makes gradients that are added in another order.
 static bool left_out(const instruction *i)
 {
     return i->kind == LIKE || (i->kind == WHILE && i->c % 4 == 0) ||
@@ -409,7 +409,8 @@ static void print_program(const program *p)
                 p->at[k].c, p->at[k].p, p->at[k].q);
 }
 
-// NaN is NaN. Of gradients zeros are equal whatever their sign: eager ones of rows are sums with zeros of the others.
+// Two NaNs are equal. In gradients, zeros are equal whatever their sign, because eager gradients of rows are sums with
+// the zeros of the others.
 static bool same_element(const mu_tensor *a, const mu_tensor *b, int64_t i, bool gradient)
 {
     const size_t bytes = mu_dtype_bytes(a->dtype);
@@ -467,7 +468,7 @@ static mu_resource *the_cell(void *arg, const char *which, const char *name, con
     return arg;
 }
 
-// The serialised form says all that there is: what was read is written as the same bytes.
+// The serialised form is complete: a graph that was read is written as the same bytes.
 static void check_wire(uint64_t seed, mu_function *function, mu_value *arguments)
 {
     void *bytes, *again = NULL;

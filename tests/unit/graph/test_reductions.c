@@ -1,5 +1,5 @@
-// The pass that decides when reductions start: buckets in the order in which gradients become ready, each where its
-// inputs are, and what waits for a bucket behind everything else.
+// The pass that decides when reductions start: buckets in the order in which gradients become ready, each placed where
+// its inputs are, and the nodes that need a bucket's result placed behind everything else.
 #include "../model/model_test.h"
 
 #include "ops/nn/nn.h"
@@ -35,7 +35,8 @@ static mu_edge reduced(mu_edge in, const char *name, int64_t pack_bytes)
     return apply(&mu_op_all_reduce, &attrs, in, NULL);
 }
 
-// Every node as "op, the nodes of its inputs, name of a reduction"; a second time, the pass changes nothing.
+// Returns every node as "op, the nodes of its inputs, name of a reduction". Applied twice, the pass changes nothing
+// more.
 static void assert_order(mu_graph *graph, const char *wanted)
 {
     for (int turn = 0; turn < 2; turn++) {
@@ -71,7 +72,7 @@ static void buckets_fill_as_gradients_become_ready(void **state)
     assert_int_equal(mu_error_code(), MU_OK);
 }
 
-// Other reductions start when they are ready, too, but what uses them keeps its place.
+// Other reductions start when they are ready, too, but the nodes that use them are not moved.
 static void others_are_not_packed(void **state)
 {
     (void)state;

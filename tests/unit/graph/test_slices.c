@@ -1,4 +1,4 @@
-// Sparse gradients: what a gather leaves of a variable's gradient, and what becomes of it on the way.
+// Sparse gradients: the slices that the gradient of a gather consists of, and what later ops make of them.
 #include "../model/model_test.h"
 
 static mu_variable *table(void)

@@ -1,4 +1,5 @@
-// Traces and passes: what a trace records, what sharing and pruning leave, and which tensors may not cross.
+// Traces and passes: what a trace records, which nodes remain after sharing and pruning, and which tensors may not
+// enter another trace.
 #include "../model/model_test.h"
 
 static mu_tensor *escaped;
@@ -68,7 +69,7 @@ static mu_value *read_and_write(mu_value *arguments, void *arg)
     return mu_of(mu_subtract(mu_variable_read(variable), before));
 }
 
-// Reads are shared between writes, not across them; writes stay though nothing uses them.
+// Reads are shared between writes, but not across them; writes are kept even if nothing uses them.
 static void effects_keep_their_order(void **state)
 {
     (void)state;

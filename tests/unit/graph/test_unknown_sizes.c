@@ -1,11 +1,11 @@
 // Functions traced with axes of unknown size, where results and gradients depend on those sizes: convolutions with
-// kernels of any size, factors and triangular systems of any size, attention of any width. Wanted is what the same
-// calls give at once.
+// kernels of any size, factors and triangular systems of any size, attention of any width. The results must be those of
+// the same calls made eagerly.
 #include "control_test.h"
 
 enum { MOST = 4 };
 
-// A case: what is called on tensors of rank `rank`, and the shapes of three calls; the later two share a trace.
+// A case: the function, the rank of its tensors, and the shapes of three calls; the later two share a trace.
 typedef struct unknown_case {
     const char *name;
     mu_tensor *(*call)(mu_value *in);
@@ -13,7 +13,7 @@ typedef struct unknown_case {
     int64_t shapes[3][MOST][6];   // rank, then dimensions
 } unknown_case;
 
-// The result and the gradients of its weighted sum towards all arguments.
+// Returns the result, and the gradients of its weighted sum with respect to all arguments.
 static mu_value *with_gradients(mu_value *arguments, void *arg)
 {
     const unknown_case *c = arg;
@@ -113,7 +113,7 @@ static mu_value *without_size(mu_value *arguments, void *arg)
     return mu_of(mu_nn_conv2d_transpose(mu_at(arguments, 0), mu_at(arguments, 1)));
 }
 
-// One replica traces such functions for each size; several, whose parts differ, refuse them.
+// On one replica such functions are traced for each size; several replicas, whose parts differ, refuse them.
 static void what_does_not_follow_is_said(void **state)
 {
     (void)state;
@@ -196,7 +196,7 @@ static mu_value *slice_gradient(mu_value *in, void *arg)
     return gradients;
 }
 
-// The gradient of a slice is folded: what comes in is constant, and there is no x behind its shape to read.
+// The gradient of a slice is folded: the incoming gradient is constant, and there is no x whose shape could be read.
 static void folded_slices_of_halves(void **state)
 {
     (void)state;

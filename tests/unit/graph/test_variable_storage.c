@@ -1,4 +1,5 @@
-// Tests of where variables are: acquired in two memory spaces and on the host, read and written in turn, and in doubt.
+// Tests of where a variable's value is stored: acquired in two memory spaces and on the host, read and written in turn,
+// and poisoned.
 #include "../model/model_test.h"
 #include "../tensor/own_memory_space.h"
 

@@ -1,4 +1,5 @@
-// mu_vectorized_map gives what a loop over the rows gives: every rule, ops without one, and gradients per example.
+// mu_vectorized_map gives the results of a loop over the rows: every rule, ops without a rule, and gradients per
+// example.
 #include "control_test.h"
 
 #include <muster/nn.h>
@@ -73,7 +74,7 @@ static mu_tensor *derivative(mu_tensor *a, mu_tensor *b, mu_tensor *w)
     mu_tensor *loss = mu_reduce_sum(mu_square(hidden), MU_ALL_AXES);
     return mu_at(mu_gradients(tape, loss, mu_list(w, MU_END)), 0);
 }
-// Gradients that differ from row to row, of activations that do not.
+// Gradients that differ from row to row, of activations that are the same for all rows.
 static mu_tensor *slopes(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 {
     (void)b;
@@ -173,7 +174,8 @@ static void images_are_one_batch(void **state)
     assert_near(doubles(mu_at(seen, 0)), doubles(whole), mu_tensor_elements(whole), 1e-13);
 }
 
-// A result that depends on no row is the same for all, also where a trace does not know how many there are.
+// A result that does not depend on the rows is the same for all of them, also if a trace does not know how many there
+// are.
 static mu_value *gives_a_constant(mu_value *element, void *arg)
 {
     return mu_list(mu_neg(mu_at(element, 0)), mu_square(arg), mu_constant(MU_BOOL, 1), MU_END);
@@ -196,7 +198,7 @@ static void what_depends_on_no_row_is_repeated(void **state)
     assert_int_equal(mu_tensor_elements(mu_at(seen, 2)), 3);
 }
 
-// Outside of traces nobody runs a loop that is a node: then the function is called for each row.
+// Outside of traces a loop cannot be a node: the function is then called for each row.
 static mu_tensor *below_its_limit(mu_value *vars, void *arg)
 {
     (void)arg;
@@ -273,7 +275,7 @@ static mu_value *checks_all(mu_value *arguments, void *arg)
     return mu_vectorized_map(checks, arguments, arg);
 }
 
-// A check of all rows at once is one of each.
+// A check over all rows at once checks each row.
 static void rows_are_checked(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// The serialised form: what is written is read again as the same graph, and nothing wrong is read.
+// The serialised form: a graph that was written is read as the same graph, and a wrong graph is never accepted.
 //
 // Wrong graphs are made by damaging the nodes of a real one in memory before it is written, and by damaging the
 // bytes; damaged bytes without end are left to the fuzzer (fuzz_graph.c).
@@ -53,7 +53,7 @@ static void expect_round_trip(const mu_graph *graph)
     mu_release(read);
 }
 
-// A graph with one application of an op to inputs of the sample's shapes; NULL if it is not for them.
+// Returns a graph with one application of an op to inputs of the sample's shapes; NULL if the op refuses them.
 static mu_graph *graph_of_sample(const mu_op *op, const mu_sample *sample, mu_dtype dtype)
 {
     mu_edge in[MU_COUNT(sample->in)];
@@ -158,7 +158,7 @@ static void writing_twice_gives_the_same_bytes(void **state)
 static const int64_t odd_numbers[] = {-1,        -2,        0,        1, 7, 8, 9, 25, INT32_MAX, (int64_t)INT32_MAX + 1,
                                       INT32_MIN, INT64_MAX, INT64_MIN};
 
-// Reads it with the damage in place: whatever comes of it, there is a graph or a record.
+// Reads the damaged bytes: the result is a graph or an error record.
 static void try_damaged(const mu_graph *graph)
 {
     mu_graph *read = through_bytes(graph);
@@ -252,7 +252,7 @@ static int check_damaged_attributes(mu_graph *graph)
     return fields;
 }
 
-// Shape rules see attributes here that no function of the library would have made.
+// The shape rules see attributes that no function of the library would have made.
 static void attributes_out_of_range_are_refused_or_harmless(void **state)
 {
     (void)state;
@@ -369,7 +369,7 @@ static mu_resource *nothing(void *arg, const char *kind, const char *name, const
     return NULL;
 }
 
-// Gives one variable, whatever is asked for.
+// Returns the same variable, whatever name is asked for.
 static mu_resource *always(void *arg, const char *kind, const char *name, const mu_spec *spec)
 {
     (void)kind;

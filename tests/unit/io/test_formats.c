@@ -1,5 +1,5 @@
-// Files of named tensors in every format: what is written is read back, Python's files are read, files stay the bytes
-// that Python reads, and damage, lies and a full disk are errors that leave no wrong tensor behind.
+// Files of named tensors in every format: written tensors are read back, Python's files are read, files keep the bytes
+// that Python has read, and damaged files, false headers and a full disk are errors that leave no wrong tensor behind.
 #include "golden.h"
 
 #include <signal.h>
@@ -36,7 +36,7 @@ static void *slurp(const char *from, size_t *bytes)
     return data;
 }
 
-// Python opened the golden files when they were made; as long as the bytes are the same, it opens these.
+// Python opened the golden files when they were made; as long as we write the same bytes, it can open our files.
 static void writes_what_python_read(void **state)
 {
     (void)state;
@@ -112,7 +112,7 @@ static void put(const char *to, const void *data, size_t bytes)
     fclose(file);
 }
 
-// Loads a damaged file: an error with a record, or tensors of the sizes that the file says.
+// Loads a damaged file: either an error with a record, or tensors of the sizes that the file gives.
 static bool loads(const char *path)
 {
     mu_pool *pool = mu_pool_open();
@@ -175,7 +175,7 @@ static void refuses_names(void **state)
                    MU_INVALID_ARGUMENT, "cannot hold the metadata 'k'");
 }
 
-// A limit on a file's size stands for a full disk: the old file stays.
+// A limit on a file's size stands for a full disk: the old file is kept.
 static void full_disk(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// safetensors: what is written is read back, Python's files are read, files stay the bytes that Python reads,
-// and every lie in a header is DATA_LOSS, never a crash or a wrong tensor.
+// safetensors: written tensors are read back, Python's files are read, files keep the bytes that Python has read, and
+// every false header is DATA_LOSS, never a crash or a wrong tensor.
 #include "golden.h"
 
 static const char path[] = "test_safetensors.tmp.safetensors";
@@ -43,7 +43,7 @@ static void *slurp(const char *from, size_t *bytes)
     return data;
 }
 
-// muster.safetensors was opened by Python when it was made; as long as the bytes are the same, so is this one.
+// Python opened muster.safetensors when it was made; as long as we write the same bytes, it can open our file.
 static void writes_what_python_read(void **state)
 {
     (void)state;
@@ -139,7 +139,7 @@ static void refuses_lengths(void **state)
     assert_int_equal(mu_value_count(mu_load_tensors(path)), 0);
 }
 
-// A file cut anywhere, or with any byte of its header changed, is refused or read as the file says.
+// A file that is cut anywhere, or has any byte of its header changed, is refused or read as its header says.
 static void survives_damage(void **state)
 {
     (void)state;

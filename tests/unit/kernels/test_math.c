@@ -32,7 +32,7 @@ static double log_gamma(double x)
     return lgamma_r(x, &sign);
 }
 
-// By steps up to 30, where three terms of the series are enough.
+// Sums the series in steps up to 30, from where three terms are enough.
 static double digamma(double x)
 {
     double result = 0;
@@ -111,7 +111,7 @@ static double *all_doubles(void)
     return x;
 }
 
-// How many float32 numbers lie between two, about; 0 for two NaNs, many for one.
+// Returns about how many float32 numbers lie between two; 0 for two NaNs, many if only one is NaN.
 static double ulps_between(float got, double right)
 {
     const float near = (float)right;
@@ -217,7 +217,7 @@ static const struct f64_function {
 };
 enum { N_F64 = sizeof f64_functions / sizeof f64_functions[0] };
 
-// How many float64 numbers lie between two, about; 0 for two NaNs, many for one.
+// Returns about how many float64 numbers lie between two; 0 for two NaNs, many if only one is NaN.
 static long double f64_ulps_between(double got, long double exact)
 {
     const double near = (double)exact;
@@ -248,7 +248,7 @@ static void check_f64(const mu_kernels *k, const struct f64_function *f, const d
                  (double)f->right((long double)x[at]), worst);
 }
 
-// Where the functions bend: most of all_doubles is far from there.
+// Numbers near the places where the functions change most; most of all_doubles is far from there.
 static void fill_near(double *x, double width)
 {
     uint64_t state = 5;

@@ -61,7 +61,7 @@ static uint8_t bits_of(mu_bitwise op, uint8_t a, uint8_t b)
     return (uint8_t)(op == MU_BITWISE_AND ? a & b : op == MU_BITWISE_OR ? a | b : a ^ b);
 }
 
-// From and to places that differ by `shift` in their alignment, or in place.
+// From and to addresses whose alignment differs by `shift`, or in place.
 static void check_bits(const mu_kernels *k, mu_bitwise op, bool alone, bool in_place, int shift, int64_t n)
 {
     enum { MOST = 700 };

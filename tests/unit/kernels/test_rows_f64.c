@@ -38,7 +38,7 @@ static void test_sum_f64(void **state)
 
 enum { ROWS = 5, WIDEST = 300 };
 
-// Softmax of a row of numbers, in double; no number where one of them is NaN.
+// Softmax of a row, in double; NaN everywhere if one element is NaN.
 static void softmax_right(const double *x, double *y, int64_t n, bool logarithm)
 {
     double most = x[0], sum = 0;

@@ -30,7 +30,7 @@ static inline int start_devices(void **state)
 
 #define MODEL_TEST(name) cmocka_unit_test_setup_teardown(name, start_devices, end_library)
 
-// A parameter-server strategy in this process with so many workers and servers.
+// A parameter-server strategy in this process with this number of workers and servers.
 static inline mu_strategy *on_servers(int workers, int servers, mu_partitioner *partitioner)
 {
     mu_cluster_spec *spec = mu_cluster_spec_parse("{}");
@@ -121,7 +121,7 @@ static inline void assert_same_weights(mu_model *a, mu_model *b)
     free(y);
 }
 
-// Compares with `tolerance` times the largest of the wanted numbers.
+// Compares within `tolerance` times the largest expected number.
 static inline void assert_near(const double *seen, const double *wanted, int64_t n, double tolerance)
 {
     double largest = 1e-300;

@@ -1,5 +1,5 @@
-// Attention layers: traces of unknown lengths, dropout, replicas, names of weights, and what is refused. What they
-// compute is compared with Keras in tests/conformance/attention.py.
+// Attention layers: traces of unknown lengths, dropout, replicas, names of weights, and refusals. Their results are
+// compared with Keras's in tests/conformance/attention.py.
 #include "model/core/layer.h"
 #include "model_test.h"
 
@@ -28,7 +28,7 @@ static mu_layer *layer_of(int kind)
     }
 }
 
-// A model whose lengths are unknown computes what the layer computes where they are known.
+// A model traced for unknown lengths gives the results of the layer for known lengths.
 static void any_length(void **state)
 {
     (void)state;
@@ -128,7 +128,8 @@ static void replicas_train_alike(void **state)
     free(wanted);
 }
 
-// Operands without a mask of their own in .masks have the one that they carry, as in Keras; no masks at all are none.
+// Operands without an entry in .masks use the mask that they carry, as in Keras; an empty list of masks means that
+// there are none.
 static void operands_keep_masks_that_they_carry(void **state)
 {
     (void)state;
@@ -163,7 +164,8 @@ static void deep_inputs_are_sequences(void **state)
     mu_layer *layers[] = {mu_attention(.use_causal_mask = true), mu_additive_attention(),
                           mu_multi_head_attention(2, 3, .attention_axes = (int[]){2}, .n_attention_axes = 1,
                                                   .use_causal_mask = true, .sliding_window = 3)};
-    // With .dropout the weights of sequences are computed too, so that a query without a key takes nothing there.
+    // With .dropout the weights of whole sequences are computed too, so that a query without a key gets zeros there as
+    // well.
     for (size_t i = 0; i < MU_COUNT(layers); i++) {
         mu_tensor *seen = mu_call(layers[i], .inputs = mu_list(query, value, MU_END),
                                   .masks = mu_list(mask, mask, MU_END));
@@ -184,7 +186,7 @@ static void deep_inputs_are_sequences(void **state)
     }
 }
 
-// Masks of pairs may have the size 1 along any axis but the batch's: one of padding has along queries and heads.
+// Masks of pairs may have size 1 along any axis but the batch's: a padding mask has size 1 along queries and heads.
 static void masks_of_pairs_spread(void **state)
 {
     (void)state;
@@ -206,7 +208,7 @@ static void masks_of_pairs_spread(void **state)
     expect_error(MU_INVALID_ARGUMENT, "the mask must be [batch, axes not attended along, 2 heads, the query's axes");
 }
 
-// Axes in front of queries and keys are one batch, also in a layer that is built.
+// Axes before those of queries and keys are treated as one batch, also in a layer that is already built.
 static void batches_of_batches_agree(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Gradients in buckets: as many as asked for, each reduced where the backward pass has its gradients ready and applied
-// in the order in which they arrive, and the same bits however they are cut.
+// Gradients in buckets: as many as asked for, each reduced where the backward pass has its gradients ready, applied in
+// the order in which they arrive; the bits do not depend on how the gradients are divided.
 #include "model/training/training.h"
 #include "model_test.h"
 
@@ -41,7 +41,7 @@ static void sizes_do_not_change_bits(void **state)
     free(whole);
 }
 
-// Reduced meanwhile or on the spot, on any number of replicas: the same weights.
+// Reduced in the background or at once, on any number of replicas: the weights are the same.
 static void overlap_does_not_change_bits(void **state)
 {
     (void)state;
@@ -78,7 +78,7 @@ static int reductions(const mu_graph *graph, int *at, int *last_gradient)
     return n;
 }
 
-// How many gradients are applied, or -1 where one waits for a later bucket than the one after it.
+// Returns how many gradients are applied, or -1 if one waits for a later bucket than the one after it.
 static int applied_in_order(const mu_graph *graph)
 {
     int n = 0, reduced = -1;

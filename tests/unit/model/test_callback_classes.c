@@ -1,5 +1,5 @@
-// Built-in callbacks: files and their names, which value is better, what is restored, what is refused. That they act as
-// Keras's do is compared in tests/conformance/callbacks.py.
+// Built-in callbacks: their files and file names, which value is better, what is restored, what is refused.
+// tests/conformance/callbacks.py compares their behaviour with Keras's.
 #include "../scratch.h"
 #include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
@@ -77,8 +77,8 @@ static void checkpoints_have_values_in_their_names(void **state)
     }
 }
 
-// A path of Keras's whole models: the file continues the training where it was, and is refused before a step where it
-// could not hold the model.
+// A path with a suffix of whole models: training continues from the file, and a model that the file could not hold is
+// refused before the first step.
 static void checkpoints_hold_whole_models(void **state)
 {
     (void)state;
@@ -101,7 +101,7 @@ static void checkpoints_hold_whole_models(void **state)
     expect_error(MU_INVALID_ARGUMENT, "'x.keras' is the name of a file of a whole model");
 }
 
-// The loss falls at every validation: epochs without one are neither better nor worse.
+// The loss falls at every validation: epochs without validation count neither as better nor as worse.
 static void epochs_without_validation_do_not_count(void **state)
 {
     (void)state;
@@ -118,7 +118,7 @@ static void epochs_without_validation_do_not_count(void **state)
     expect_error(MU_INVALID_ARGUMENT, "{val_loss}, which is not logged after an epoch without validation");
 }
 
-// The loss grows from epoch to epoch: only the first is the best, or with .mode all are.
+// The loss grows from epoch to epoch: only the first epoch is the best; with .mode = "max" each one is.
 static void best_checkpoints(void **state)
 {
     (void)state;
@@ -171,7 +171,8 @@ static void schedules_and_nan(void **state)
     assert_int_equal(mu_history_epochs(history), 1);
 }
 
-// A rate that a callback sets is among the values of an epoch, which others may watch and name, and not of a batch.
+// A learning rate that a callback sets is among the values of an epoch, which others may watch and name, but not among
+// those of a batch.
 static void learning_rates_are_logged(void **state)
 {
     (void)state;
@@ -256,7 +257,7 @@ static mu_status refuse(const mu_logs *logs, void *arg)
     return mu_fail(MU_ABORTED, "enough");
 }
 
-// Also on several replicas; a hook that fails ends evaluate and predict as it ends fit.
+// Also on several replicas; a hook that fails ends evaluate and predict as it does fit.
 static void hooks_of_every_call(void **state)
 {
     (void)state;
@@ -305,7 +306,7 @@ static mu_model *averaging(int kind, bool averages)
     return model;
 }
 
-// What is measured, and what callbacks see behind an epoch, are averages; training does not change by it.
+// Measurements, and the weights that callbacks see after an epoch, are averages; training is not changed by that.
 static void averages_are_measured(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Callbacks of fit that use the model themselves, that fail without a reason, or ask for what is not there; NaN; and
-// the lengths of data that do not tell theirs.
+// Callbacks of fit that use the model themselves, fail without an error, or ask for a value that does not exist; NaN;
+// and the number of steps of datasets that do not know their own length.
 #include "../caught_output.h"
 #include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
@@ -69,7 +69,7 @@ static mu_status train_the_model(const mu_logs *logs, void *arg)
     return mu_error_code();
 }
 
-// Evaluating at the end of each epoch sees what validation sees, and the training continues as if nobody had looked.
+// Evaluating at the end of each epoch gives the values of validation, and training continues as if it had not happened.
 static void callbacks_measure_the_model(void **state)
 {
     (void)state;
@@ -235,7 +235,7 @@ static void fit_lines(void *arg)
     check_fit(mu_fit(run->model, run->data, .epochs = run->epochs, .verbose = MU_VERBOSE_LINES));
 }
 
-// What a run writes to a stream, in static storage.
+// Returns what a run writes to a stream, in static storage.
 static const char *captured(int stream, mu_model *model, mu_dataset *data, int epochs)
 {
     static char text[20000];

@@ -1,5 +1,5 @@
-// What every public call does beside its work: a failure names the caller's line, a call that an earlier error keeps
-// from working is reported once, and so is a loop that fills its pool.
+// What every public call does besides its work: a failure names the caller's line, a call that does nothing because of
+// an earlier error is reported once, and so is a loop that fills its pool.
 #include "model_test.h"
 
 #include "../base/base_test.h"
@@ -7,7 +7,7 @@
 
 #include <muster.h>
 
-// Which line a call below stands on: set just before, checked against the error.
+// The line of a call below: set just before the call, compared with the error.
 static int wanted_line;
 #define HERE (wanted_line = __LINE__)
 

@@ -1,5 +1,5 @@
-// Checkpoints: a run that is broken off anywhere ends with the bits of an undisturbed one; files are whole or not
-// there, fit any number of replicas, and damage is passed over or named.
+// Checkpoints: a run that is interrupted anywhere ends with the bits of an undisturbed one; files are complete or
+// absent, fit any number of replicas, and a damaged file is skipped or named.
 #include "base/private.h"
 #include "../scratch.h"
 #include "model/callbacks/callback_class.h"
@@ -42,7 +42,7 @@ static mu_dataset *data(void)
     return mu_dataset_batch(mu_dataset_shuffle(mu_dataset_from_tensor_slices(all), 53, .seed = 3), 8);
 }
 
-// A process that begins: the same seed, so the same first weights.
+// A process starts: the same seed, so the same first weights.
 static mu_model *begin(int replicas)
 {
     mu_set_seed(11);
@@ -82,7 +82,7 @@ static void assert_like_undisturbed(mu_model *model, mu_history *history, int re
         assert_number(mu_history_last(history, names[i]), mu_history_last(wanted, names[i]), 1e-12);
 }
 
-// Broken off after each step: saved every two steps or at the end of every epoch.
+// Interrupted after each step, with a save every two steps or at the end of every epoch.
 static void continues_with_the_same_bits(void **state)
 {
     (void)state;
@@ -94,7 +94,7 @@ static void continues_with_the_same_bits(void **state)
             const int64_t save_freq = at % 4 == 1 ? 2 : 0;
             assert_null(train(begin(replicas), mu_backup_and_restore(FOLDER, .save_freq = save_freq), &b));
             expect_error(MU_ABORTED, "broken off");
-            // Where there is a file all must come from it: the first weights are others then.
+            // If there is a file, everything must come from it: the first weights are different then.
             mu_model *model = access(BACKUP, F_OK) == 0 ? model_on(replicas) : begin(replicas);
             mu_history *history = train(model, mu_backup_and_restore(FOLDER, .save_freq = save_freq), &never);
             assert_non_null(history);
@@ -105,7 +105,7 @@ static void continues_with_the_same_bits(void **state)
     remove_folder();
 }
 
-// In the middle of an epoch, and behind its last step.
+// In the middle of an epoch, and after its last step.
 static void a_signal_saves_the_step_of(int step)
 {
     char text[16];
@@ -133,7 +133,7 @@ static mu_status break_off_epoch(const mu_logs *logs, void *arg)
     return logs->epoch == *(const int *)arg ? mu_fail(MU_ABORTED, "broken off") : MU_OK;
 }
 
-// Ten epochs, broken off at the beginning of epoch 4: the next run does the other six, and leaves no backup.
+// Ten epochs, interrupted at the beginning of epoch 4: the next run does the other six and leaves no backup.
 static void test_case_ps_164(void **state)
 {
     (void)state;
@@ -230,7 +230,7 @@ static void the_manager_keeps_the_latest_that_are_whole(void **state)
     remove_folder();
 }
 
-// A save may be killed at any moment: the file before it loads.
+// A save may be killed at any moment: the previous file can still be loaded.
 static void a_killed_save_leaves_the_one_before(void **state)
 {
     (void)state;
@@ -263,7 +263,7 @@ static int count_files(void)
     return n;
 }
 
-// What a save that is killed leaves, under one of the names that savers choose.
+// The file that a killed save leaves, under one of the names that savers choose.
 static void leave_a_temporary(const char *goal)
 {
     char path[200];
@@ -297,7 +297,7 @@ static void what_killed_saves_left_is_removed(void **state)
     remove_folder();
 }
 
-// A TensorFlow checkpoint is several files, whose names are longer than the one that is loaded.
+// A TensorFlow checkpoint is several files, whose names are longer than the one given to load it.
 static void what_killed_saves_left_of_the_parts_is_removed(void **state)
 {
     (void)state;
@@ -318,7 +318,7 @@ static void what_killed_saves_left_of_the_parts_is_removed(void **state)
     remove_folder();
 }
 
-// Names that collide with what the first step will make are told at once.
+// Names that collide with those of variables made in the first step are reported at once.
 static void colliding_names_are_told_when_the_checkpoint_is_made(void **state)
 {
     (void)state;

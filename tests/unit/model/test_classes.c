@@ -1,5 +1,5 @@
-// Losses and metrics of Keras's classes over replicas: each is the same on one device, on several with parts of
-// different sizes, and eagerly; and what their options refuse. Values: tests/conformance/classes.py.
+// Keras's losses and metrics over replicas: each gives the same on one device, on several with parts of different
+// sizes, and eagerly; and which options are refused. Values are compared in tests/conformance/classes.py.
 #include "model/losses/loss.h"
 #include "model/metrics/metric.h"
 #include "model/training/training.h"
@@ -115,7 +115,8 @@ static double *trained_on(int replicas, loss_maker *make, const char *reduction,
     return all;
 }
 
-// Every reduction, with masks, ignored classes and weights, trains on 2 and 3 replicas to what one reaches.
+// With every reduction, with masks, ignored classes and weights, training on 2 and 3 replicas reaches the weights of
+// one.
 static void reductions_on_uneven_replicas(void **state)
 {
     (void)state;
@@ -229,7 +230,7 @@ static void ctc_of_too_many_labels_is_infinite(void **state)
     assert_true(isinf(mu_tensor_item(losses, 0)) && isinf(mu_tensor_item(losses, 1)));
 }
 
-// Labels of the ignored class neither add to the loss nor to what it is divided by.
+// Labels of the ignored class add neither to the loss nor to its divisor.
 static void ignored_class(void **state)
 {
     (void)state;
@@ -247,7 +248,7 @@ static void ignored_class(void **state)
     assert_number(mu_metric_result(mean), mu_metric_result(wanted), 1e-15);
 }
 
-// Labels in floats, as files of numbers have them, count with their whole part, as in Keras.
+// Labels that are floats, as files of numbers have them, are truncated, as in Keras.
 static void class_numbers_in_floats(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// compile, fit, evaluate, predict: what they promise about epochs, steps, callbacks, seeds and failures.
+// compile, fit, evaluate, predict: what is promised about epochs, steps, callbacks, seeds and failures.
 #include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 #include "model_test.h"
@@ -195,7 +195,7 @@ static mu_value *three_batches(void *count)
     return n < 3 ? mu_list(numbers(2, (int64_t[]){4, 4}, seed), classes(4, 3, seed), MU_END) : NULL;
 }
 
-// A generator without .open would not give an element again that was only looked at.
+// A generator without .open could not give an element again that was taken only to look at it.
 static void validation_data_keep_their_elements(void **state)
 {
     (void)state;
@@ -239,7 +239,7 @@ static mu_dataset *words(bool padded)
     return mu_dataset_map(mu_dataset_padded_batch(data, 4), .function = mu_function_new(unchanged, NULL));
 }
 
-// The steps of such data are known with the element alone, and Dense needs them.
+// The steps of such data are known only with an element, and Dense needs them.
 static void validation_data_of_unknown_axes_are_not_tried(void **state)
 {
     (void)state;
@@ -300,8 +300,8 @@ static void seeds_fix_every_bit(void **state)
 
 // ---- Failures in the middle ---------------------------------------------------------------------
 
-// A label that is not a class, in the part of one replica only: the others are released at once, no weight has
-// changed by that step, and the model trains on.
+// One replica's part has a label that is not a class: the others are released at once, that step changes no weight, and
+// the model can be trained further.
 static void a_bad_batch_is_survived(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Functional models: residual connections, shared layers, several inputs and outputs through fit, models in models,
-// masks; and what is refused.
+// Functional models: residual connections, shared layers, several inputs and outputs through fit, nested models, masks;
+// and refusals.
 #include "model/losses/loss.h"
 #include "model/training/training.h"
 #include "model_test.h"
@@ -122,7 +122,7 @@ static void several_inputs_and_outputs_are_fitted(void **state)
     assert_true(mu_history_last(measured, "dense_2_accuracy") >= 0);
 }
 
-// A model is a layer of another; names say where a weight is.
+// A model is a layer of another one; its weights' names say where they are.
 static void models_nest(void **state)
 {
     (void)state;
@@ -140,7 +140,7 @@ static void models_nest(void **state)
     assert_int_equal(mu_model_parameters(known), 10);
 }
 
-// A layer that two models within one have counts once: in the penalties, their gradient, the number of parameters.
+// A layer that two nested models share counts once: in the penalties, their gradient, and the number of parameters.
 static void models_share_a_model(void **state)
 {
     (void)state;
@@ -171,7 +171,7 @@ static mu_value *unstack_steps(mu_layer *layer, mu_value *inputs, const mu_call_
     return mu_list_of(STEPS, steps);
 }
 
-// More outputs than a model may have inputs: each is found.
+// More outputs than a model may have inputs: each one can be reached.
 static void a_layer_has_many_outputs(void **state)
 {
     (void)state;
@@ -204,7 +204,7 @@ static void masks_reach_layers_and_losses(void **state)
     const double *rows = doubles(table);
     const double wanted[] = {(rows[2] + rows[4]) / 2, (rows[3] + rows[5]) / 2, rows[6], rows[7]};
     assert_near(seen, wanted, 4, 1e-14);
-    // A loss per step counts the steps that are there.
+    // A loss per step averages over the steps that exist.
     mu_model *steps = mu_sequential(mu_embedding(5, 2, .mask_zero = true), mu_dense(1));
     mu_compile(steps, .loss = mu_mean_squared_error_loss());
     mu_tensor *y = numbers(3, (int64_t[]){2, 3, 1}, 5);
@@ -296,7 +296,8 @@ static void wrong_models_are_refused(void **state)
     expect_error(MU_INVALID_ARGUMENT, "least_cubes");
 }
 
-// A model whose last input is a mask that the program gives to an LSTM, and to the query and the key of an attention.
+// A model whose last input is a mask that the program gives to an LSTM, and to the query and the key of an attention
+// layer.
 static mu_model *given_masks_model(void)
 {
     mu_tensor *x = mu_input({5, 3}, .name = "x"), *mask = mu_input({5}, .dtype = MU_BOOL, .name = "kept");
@@ -319,7 +320,7 @@ static void assert_outputs(mu_model *model, mu_value *inputs, mu_tensor *const w
     assert_near(doubles(mu_at(seen, 1)), doubles(wanted[1]), 2 * 5 * 3, 1e-14);
 }
 
-// Keras counts the calls of a nested model from 0 where a layer takes the output, from 1 where the model returns it.
+// Keras numbers the calls of a nested model from 0 if a layer takes the output, and from 1 if the model returns it.
 static void calls_of_nested_models_are_counted_as_in_keras(void **state)
 {
     (void)state;
@@ -346,7 +347,7 @@ static void calls_of_nested_models_are_counted_as_in_keras(void **state)
     }
 }
 
-// Masks given to calls are those of the run, also after the model went through its configuration.
+// Masks given to calls are used in each run, also after the model was rebuilt from its configuration.
 static void given_masks_are_kept(void **state)
 {
     (void)state;
@@ -372,7 +373,7 @@ static void given_masks_are_kept(void **state)
 
 // ---- The reverse of an embedding ----------------------------------------------------------------
 
-// From indices to logits through one layer.
+// Computes logits from indices with one and the same layer.
 static mu_model *language_model(mu_layer *embedding)
 {
     mu_tensor *ids = mu_input({2}, .dtype = MU_I32);
@@ -380,7 +381,7 @@ static mu_model *language_model(mu_layer *embedding)
     return mu_model_new(ids, mu_call(embedding, h, .reverse = true));
 }
 
-// Gradients through both uses of the table; the way to JSON and back, also with two tables.
+// Gradients through both uses of the table; written to JSON and read back, also with two tables.
 static void embeddings_are_reversed(void **state)
 {
     (void)state;
@@ -409,7 +410,8 @@ static void embeddings_are_reversed(void **state)
     expect_error(MU_INVALID_ARGUMENT, "reverse_dtype is 'int32'");
 }
 
-// Keras walks back from outputs in a map in the order of their keys, and files number layers as it met them.
+// Keras walks back from outputs in a map in the order of their keys, and files number the layers in the order of that
+// walk.
 static void outputs_in_a_map_are_met_by_key(void **state)
 {
     (void)state;

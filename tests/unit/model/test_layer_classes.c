@@ -79,7 +79,8 @@ static void dropout_takes_whole_channels(void **state)
     assert_in_range(dropped, 200, 300);
 }
 
-// The steps of a sequence share one draw for each feature; a row whose batch is shared has the draw of the first.
+// The steps of a sequence share one draw for each feature. With a noise shape of one row, all rows have the draw of the
+// first.
 static void dropout_draws_in_a_shape(void **state)
 {
     (void)state;
@@ -104,7 +105,7 @@ static void dropout_draws_in_a_shape(void **state)
     expect_error(MU_INVALID_ARGUMENT, ".noise_shape has 2 axes, and the input 3");
 }
 
-// 0 for dropped elements, whatever they are; the gradient of all is what they are multiplied with.
+// Dropped elements give 0 whatever their values are; every element's gradient is its factor.
 static void dropped_infinities_are_zero(void **state)
 {
     (void)state;
@@ -149,7 +150,7 @@ static void axes_and_moments_are_checked(void **state)
     REFUSED_STATUS(mu_adapt(given, x), MU_INVALID_ARGUMENT, "was given its .mean and .variance");
 }
 
-// Softmax leaves out elements, which its mask cannot multiply. A mask of numbers keeps those above 0.5, as in Keras.
+// Softmax excludes elements; a factor of 0 would not do. A mask of numbers keeps those above 0.5, as in Keras.
 static void masks_of_softmax(void **state)
 {
     (void)state;
@@ -193,7 +194,7 @@ static mu_value *call_traced(mu_value *arguments, void *layer)
     return mu_of(mu_call(layer, mu_at(arguments, 0), .training = true));
 }
 
-// A trace does not know the batch; the noise has the batch's size all the same.
+// The size of the batch is unknown in a trace; the noise has it all the same.
 static void noise_in_a_trace(void **state)
 {
     (void)state;
@@ -317,7 +318,7 @@ static mu_model *normalized_model(void)
     return model;
 }
 
-// A kernel that training divides by its spectral norm, and losses of activities: the same weights on one device and on
+// A kernel that training divides by its spectral norm, and activity losses: the same weights on one device and on
 // several replicas.
 static void normalizes_alike_on_replicas(void **state)
 {
@@ -342,8 +343,8 @@ static void normalizes_alike_on_replicas(void **state)
     free(wanted);
 }
 
-// After enough iterations the spectral norm is 1, so that the kernel stays when it is normalized again; a kernel of
-// zeros stays too, and outside of training nothing changes.
+// After enough iterations the spectral norm is 1, so that normalizing again does not change the kernel; a kernel of
+// zeros does not change either, and outside of training nothing does.
 static void kernel_has_spectral_norm_one(void **state)
 {
     (void)state;

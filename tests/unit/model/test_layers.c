@@ -78,7 +78,7 @@ static void activations_compute(void **state)
         assert_near(doubles(call(mu_sequential(mu_activation(rows[i].name)), x, false)), rows[i].wanted, 3, 1e-14);
 }
 
-// A step counts once, whatever number in the mask says that it does.
+// A step counts once, whatever number in the mask marks it.
 static void masked_steps_count_once(void **state)
 {
     (void)state;
@@ -132,7 +132,7 @@ static mu_value *drop_traced(mu_value *arguments, void *arg)
     return mu_of(mu_call(arg, mu_at(arguments, 0), .training = true));
 }
 
-// Replicas drop different positions, and the next step others again.
+// Replicas drop different positions, and drop others in the next step.
 static void replicas_drop_differently(void **state)
 {
     (void)state;
@@ -201,7 +201,7 @@ static void names_and_summary(void **state)
     expect_error(MU_INVALID_ARGUMENT, "both named 'a'");
 }
 
-// Names that would steer a terminal are shown without that, in the summary and in the progress bar.
+// Names that would control a terminal are shown without that, in the summary and in the progress bar.
 static void names_do_not_steer_terminals(void **state)
 {
     (void)state;
@@ -221,7 +221,7 @@ static void names_do_not_steer_terminals(void **state)
     assert_null(strpbrk(text, "\033\r\007"));
 }
 
-// Columns of a line; a character of several bytes takes one.
+// Returns the columns that a line takes; a character of several bytes takes one.
 static int columns_in(const char *line)
 {
     int columns = 0;
@@ -273,7 +273,7 @@ static void summaries_that_are_refused(void **state)
     fclose(out);
 }
 
-// Texts and regularisers may be gone by the time a layer is built.
+// Texts and regularizers may have been freed by the time a layer is built.
 static void keeps_what_it_was_given(void **state)
 {
     (void)state;
@@ -295,7 +295,7 @@ static void keeps_what_it_was_given(void **state)
     mu_release(model);
 }
 
-// Weights made by a call outside of the scope belong to the strategy all the same.
+// Weights that are made by a call outside of the scope still belong to the strategy.
 static void late_build_is_mirrored(void **state)
 {
     (void)state;

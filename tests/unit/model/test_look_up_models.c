@@ -208,7 +208,7 @@ static void sequential_models_begin_with_strings(void **state)
     }
 }
 
-// Strings get a last axis of size 1, or lose it, where the model's input says so.
+// Strings get a last axis of size 1, or lose it, if the model's input has it or lacks it.
 static void strings_fit_their_input(void **state)
 {
     (void)state;
@@ -230,8 +230,8 @@ static void strings_fit_their_input(void **state)
     }
 }
 
-// So they do where a model, functional or sequential, is called on another one's input: the step's trace for shapes has
-// no strings either.
+// The same holds if a functional or sequential model is called on another model's input: the trace that finds the
+// shapes has no strings either.
 static void strings_fit_the_input_of_a_model_inside(void **state)
 {
     (void)state;
@@ -273,7 +273,7 @@ static void vocabularies_are_saved(void **state)
     }
 }
 
-// Writes a .keras file as Keras does after adapt: the vocabulary is not in the configuration, but among the assets.
+// Writes a .keras file as Keras does after adapt: the vocabulary is among the assets, not in the configuration.
 static void write_adapted(const char *class_name, const char *size, const char *mode, const char *asset, int n_idf)
 {
     char config[600];
@@ -405,7 +405,7 @@ static void idf_weights_are_loaded(void **state)
 
 // ---- Steps of the program's own -----------------------------------------------------------------
 
-// What a step calls the model on.
+// The tensors that a step calls the model on.
 typedef enum step_inputs { WHOLE, ORDERED, TWICE, ALONE, SWAPPED, CHANGED } step_inputs;
 
 static mu_tensor *predicted(mu_model *model, mu_value *x, step_inputs which)
@@ -449,7 +449,7 @@ static void compile_own(mu_model *model, step_inputs *which, bool eagerly)
         fail_msg("%s", mu_error_message());
 }
 
-// With the strategy `kind`, the model that fit's own step trains, and, if `which` is given, the program's.
+// Returns the model trained under the strategy `kind` by fit's own step or, if `which` is given, by the program's.
 static mu_model *stepped(int kind, step_inputs *which, bool eagerly)
 {
     mu_model *model = NULL;
@@ -562,7 +562,8 @@ static void refuses_by_name(void **state)
     expect_error(MU_INVALID_ARGUMENT, "input 'movies' takes int64; it was given string");
 }
 
-// Checkpoints have the tables that Keras keeps of look-ups that were adapted, without elements; others have none.
+// Checkpoints contain the empty tables that Keras keeps of adapted look-ups; those of look-ups that were not adapted
+// have none.
 static void checkpoints_have_empty_tables(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// Masks of steps in layers around other layers: who is told of them, what leaves, and which shapes they may have.
+// Masks of steps in layers around other layers: which layers get them, which mask the result carries, and which shapes
+// masks may have.
 #include "model_test.h"
 
 #include <muster/attention.h>
@@ -9,7 +10,7 @@ static mu_tensor *mask_of(int rank, const int64_t *dims, const bool *bits)
     return mu_tensor_new(MU_BOOL, rank, dims, bits);
 }
 
-// A mask of rows is none of the elements of a row, whatever is beside the layer that asks for rows.
+// A mask of rows does not apply to the elements of a row, whatever else is called beside the layer that asks for rows.
 static void rows_are_no_classes(void **state)
 {
     (void)state;
@@ -22,7 +23,8 @@ static void rows_are_no_classes(void **state)
     assert_near(mean, (double[]){1 / (1 + exp(1)), 1 / (1 + exp(-1))}, 2, 1e-6);
 }
 
-// The mean that a batch normalization inside of `inner` has seen in a call with a mask of which step 1 of row 0 is out.
+// Returns the mean that a batch normalization inside of `inner` has seen in a call with a mask that excludes step 1 of
+// row 0.
 static void sees_rows(mu_layer *inner, mu_layer *normalization, mu_tensor *x, bool training)
 {
     mu_tensor *mask = mask_of(2, (int64_t[]){2, 3}, (bool[]){true, false, true, true, true, true});
@@ -58,7 +60,7 @@ static void rows_pass_layers_that_do_not_ask(void **state)
     }
 }
 
-// The row that does not count is nothing to what a normalization behind another layer has seen last.
+// The excluded row does not contribute to what a normalization behind another layer has seen last.
 static void rows_reach_what_asks(void **state)
 {
     (void)state;
@@ -75,7 +77,7 @@ static void rows_reach_what_asks(void **state)
     }
 }
 
-// Of words in sentences, what was made of a sentence counts if one of its words does.
+// Words in sentences: the result for a sentence counts if one of its words does.
 static void outputs_have_masks_of_their_axes(void **state)
 {
     (void)state;
@@ -123,8 +125,8 @@ static mu_value *count_call(mu_layer *layer, mu_value *inputs, const mu_call_con
     return mu_of(mu_add(mu_multiply(mu_at(inputs, 0), mu_constant(MU_F64, 0)), mu_expand_dims(counted, -1)));
 }
 
-// Behind the steps a mask has any axes: the layer inside gets those of its step, as in Keras. The mask of the outputs
-// has those that the outputs have, so here none.
+// After the steps a mask may have further axes: the inner layer gets those of its step, as in Keras. The mask of the
+// outputs has the axes that the outputs have, here none of the further ones.
 static void masks_have_any_axes_behind_the_steps(void **state)
 {
     (void)state;
@@ -166,8 +168,8 @@ static mu_value *inner_call(mu_layer *layer, mu_value *inputs, const mu_call_con
     return mu_of(mu_call(mu_layer_attribute(layer, "steps"), mu_at(inputs, 0)));
 }
 
-// A layer of the program's own is built by its first call, also one in training of steps whose number is not known;
-// only those are refused whose order turns out to matter.
+// A layer of the program's own is built by its first call, also by one in training whose number of steps is unknown;
+// only layers whose order of calls turns out to matter are refused.
 static void first_calls_of_any_length(void **state)
 {
     (void)state;
@@ -181,7 +183,7 @@ static void first_calls_of_any_length(void **state)
     }
 }
 
-// A call that runs out of memory leaves no mask of rows behind: a mask of classes is none.
+// A call that runs out of memory leaves no mask of rows behind.
 static void failed_calls_leave_no_rows(void **state)
 {
     (void)state;

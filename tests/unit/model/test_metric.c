@@ -95,7 +95,7 @@ static void sums_over_parts(void **state)
     }
 }
 
-// State made outside of the scope cannot be written by several replicas at once.
+// A state that was made outside of the scope cannot be written by several replicas at once.
 static void state_of_another_scope_is_refused(void **state)
 {
     (void)state;

@@ -25,7 +25,7 @@ static mu_dataset *good_data(void)
         expect_error(MU_INVALID_ARGUMENT, part); \
     } while (0)
 
-// An error names the wrong object in a list, or in place of a tensor.
+// The error names the wrong object in a list, or in the place of a tensor.
 static void things_of_another_kind_are_named(void **state)
 {
     (void)state;
@@ -181,7 +181,7 @@ static mu_dataset *failed_data(void)
     return NULL;
 }
 
-// What the calls below look at: all valid, made before the error.
+// The objects that the calls below refer to: all valid, made before the error.
 typedef struct things {
     mu_model *model;
     mu_dataset *data;
@@ -290,7 +290,7 @@ static void failed_arguments_stay_failed(void **state)
     PENDING(mu_distribute_dataset(NULL, failed_data()));
 }
 
-// Arrays are cut and shuffled as a dataset of them would be; an order that is kept gives the same weights.
+// Arrays are cut and shuffled as a dataset of them would be; with the same order the weights are the same.
 // An object or its name, one or several, as in Keras.
 static void names_stand_for_objects(void **state)
 {
@@ -351,7 +351,8 @@ static void arrays_are_a_dataset(void **state)
     free(seen[1]);
 }
 
-// What mu_compile says of compilers holds for a prediction, also after one before it. Without a plugin it fails.
+// mu_compile's setting of .jit_compile also applies to a prediction, even after an earlier one without it. Without a
+// plugin the prediction fails.
 static void a_prediction_is_as_the_model_was_compiled_last(void **state)
 {
     (void)state;

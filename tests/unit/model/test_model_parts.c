@@ -1,5 +1,5 @@
-// Models that are made of parts of others: layers by their numbers, inputs and outputs of models and of their layers,
-// a model from a file whose end is replaced.
+// Models made of parts of others: layers by index, inputs and outputs of models and of their layers, and a model from a
+// file whose last layers are replaced.
 #include "model_test.h"
 
 #include "../scratch.h"
@@ -52,7 +52,7 @@ static void layers_have_numbers(void **state)
     }
 }
 
-// The features of a model are a part of it: they follow its weights.
+// A model of features shares the weights of the whole: it follows their changes.
 static void parts_share_weights(void **state)
 {
     (void)state;
@@ -76,7 +76,7 @@ static void parts_share_weights(void **state)
     }
 }
 
-// The base of a saved model is frozen, and a new end is trained.
+// The base of a saved model is frozen, and new last layers are trained.
 static void the_end_is_replaced(void **state)
 {
     (void)state;

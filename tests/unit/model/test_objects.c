@@ -1,6 +1,6 @@
-// Several models and optimizers in one checkpoint, backup and preemption handler: two models with the same layer names,
-// each with its optimizer, which learn against each other. A process that is killed in the middle of an epoch goes on
-// with the bits of one that was not.
+// Several models and optimizers in one checkpoint, backup and preemption handler: two models with equal layer names,
+// each with its optimizer, trained against each other. A process that is killed in the middle of an epoch continues
+// with the bits of an undisturbed one.
 #include "base/private.h"
 #include "../scratch.h"
 #include "model/optimizers/optimizer.h"

@@ -1,5 +1,5 @@
-// Operations of keras.ops in functional models: what is read, computed and written again, and what is refused. Keras's
-// own models are compared in tests/conformance/files.py.
+// Operations of keras.ops in functional models: reading them, their results, writing them again, and refusals.
+// tests/conformance/files.py compares Keras's own models.
 #include "model_test.h"
 
 enum { TEXT = 4000 };
@@ -13,7 +13,7 @@ enum { TEXT = 4000 };
 #define ARRAY(value) \
     "{\"class_name\": \"__numpy__\", \"config\": {\"value\": " value ", \"dtype\": \"float32\"}}"
 
-// A model of one operation: its class, its options, its arguments and those by name.
+// A model of one operation: its class, its options, its positional arguments and those by name.
 static const char *model_of(const char *class_name, const char *config, const char *args, const char *kwargs)
 {
     static char text[TEXT];
@@ -116,7 +116,7 @@ static void shapes_and_reductions(void **state)
     assert_number(doubles(result_of("Clip", ", \"x_min\": 2, \"x_max\": 5.5", TENSOR("x")))[9], 5.5, 0);
 }
 
-// What Python also takes: 1 for True, axes left out, negative indices in a list or alone.
+// Forms that Python also takes: 1 for True, omitted axes, negative indices in a list or alone.
 static void spellings(void **state)
 {
     (void)state;
@@ -148,7 +148,7 @@ static void refuse_with(const char *class_name, const char *config, const char *
     expect_error(code, part);
 }
 
-// What is not a number where one is wanted, and operands too many, must not be left out silently.
+// Arguments that are not numbers where numbers are expected, and surplus operands, must not be ignored silently.
 static void refuses_options(void **state)
 {
     (void)state;
@@ -196,7 +196,7 @@ static void refuses(void **state)
                 "too many parts");
 }
 
-// What a program calls the layer of an operation on itself.
+// A program may call the layer of an operation itself.
 static void refuses_other_tensors(void **state)
 {
     (void)state;
@@ -215,7 +215,7 @@ static void refuses_other_tensors(void **state)
     assert_number(doubles(mu_call(add, .inputs = mu_list(x, x, MU_END)))[1], 2, 0);
 }
 
-// A constant that cannot be read behind as many operands as there may be.
+// An unreadable constant after as many operands as the operation may have.
 static void refuses_operand_after_the_last(void **state)
 {
     (void)state;

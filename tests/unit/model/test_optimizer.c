@@ -76,7 +76,7 @@ static void adam(void **state)
     assert_near(seen, wanted, 2, 1e-12);
 }
 
-// Gradients that the program has made itself: averaged over two steps, or kept in a variable.
+// Gradients that the program made itself: averaged over two steps, or kept in a variable.
 static void gradients_from_anywhere(void **state)
 {
     (void)state;
@@ -108,7 +108,7 @@ static void zero_is_reachable(void **state)
     assert_true(seen[0] == 0 && seen[1] == 0);
 }
 
-// Changing the learning rate between steps works, also where the scope was closed before it was asked for.
+// The learning rate can be changed between steps, also if the scope was closed before it was asked for.
 static void learning_rate_is_a_variable(void **state)
 {
     (void)state;

@@ -361,7 +361,7 @@ static void options_are_checked(void **state)
     assert_non_null(mu_optimizer_named("RMSprop"));
 }
 
-// Text that takes gigabytes or the stack to compile, or that means something else than in Python.
+// Patterns that take gigabytes of memory or the whole stack to compile, or whose meaning differs from Python's.
 static void expressions_are_bounded(void **state)
 {
     (void)state;
@@ -384,7 +384,7 @@ static void expressions_are_bounded(void **state)
     assert_non_null(mu_muon(.n_exclude_layers = 1, .exclude_layers = (const char *const[]){"^out\\.[0-9]+\\b|last$"}));
 }
 
-// A matrix that Muon has updated stays Muon's when its layer becomes part of a model of a name that is excluded.
+// A matrix that Muon has updated stays with Muon when its layer becomes part of a model whose name is excluded.
 static void names_change_no_rule(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
 // Several outputs by name on one replica and on several, traced and eager; metrics of layers; learning rates of layers.
-// That the values are Keras's is in tests/conformance/fitting.py.
+// tests/conformance/fitting.py compares the values with Keras's.
 #include "model/losses/loss.h"
 #include "model/metrics/metric.h"
 #include "model/optimizers/optimizer.h"
@@ -46,7 +46,7 @@ static mu_status compile_both(mu_model *model, bool keyed, bool eagerly)
 
 static const char *const logged[] = {"loss", "%s_loss", "%s_mae", "%s_weighted_mae"};
 
-// What is logged of the number, and the prediction of both.
+// The values logged for the number, and the prediction of both.
 static void train(int kind, bool keyed, bool eagerly, double out[7])
 {
     const char *number = keyed ? "number" : "a", *other = keyed ? "kind" : "b";
@@ -129,7 +129,7 @@ static void masks_go_by_name(void **state)
     assert_true(fabs(doubles(mu_at(by_name, 1))[0] - doubles(mu_at(without, 1))[0]) > 1e-6);
 }
 
-// A single loss is that of every output, with its one weight, or with one for each.
+// A single loss applies to every output, with one weight for all or one for each.
 static void one_loss_has_one_weight_or_one_for_each_output(void **state)
 {
     (void)state;
@@ -146,7 +146,7 @@ static void one_loss_has_one_weight_or_one_for_each_output(void **state)
     }
 }
 
-// An array is read as far as its length says, which must be the number of what it is for.
+// An array is read as far as its length says, which must equal the number of outputs.
 static void arrays_have_lengths(void **state)
 {
     (void)state;

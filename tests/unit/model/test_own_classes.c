@@ -1,5 +1,5 @@
-// A layer, a loss and a metric of the test's own, through the public functions alone: trained on several replicas to
-// the weights of one, saved and loaded.
+// A layer, a loss and a metric of the test's own, written with the public functions alone: several replicas reach the
+// weights of one; saved and loaded.
 #include "model/metrics/metric.h"
 #include "model/optimizers/optimizer.h"
 #include "model/training/training.h"
@@ -110,7 +110,7 @@ static mu_tensor *vector_step(mu_model *model, mu_value *batch, void *arg)
     return mu_at(batch, 0);
 }
 
-// A step of the program's own does what fit's does, on any number of replicas.
+// A training step of the program's own does the same as fit's, on any number of replicas.
 static void own_steps(void **state)
 {
     (void)state;
@@ -185,8 +185,8 @@ static mu_value *halve(mu_layer *layer, mu_value *inputs, const mu_call_context 
     return mu_of(mu_multiply(mu_at(inputs, 0), mu_constant(MU_F64, .5)));
 }
 
-// A functional model of own layers with an argument and sublayers, with neither, and inside of a wrapper. The clone has
-// the same names and, with the same weights, the same results; its weights are its own.
+// A functional model of the program's own layers: with an argument and sublayers, with neither, and inside of a
+// wrapper. The clone has the same names and, with equal weights, the same results; its weights are its own.
 static void models_with_own_layers_are_cloned(void **state)
 {
     (void)state;
@@ -225,7 +225,7 @@ static void layers_that_cannot_be_cloned_are_named(void **state)
     expect_error(MU_ABORTED, "not today");
     assert_null(mu_layer_config(mu_sequential(mu_layer_new("halve", .call = halve))));
     expect_error(MU_UNIMPLEMENTED, "'halve' is a layer of your own");
-    // No configuration of a file refers to the layers of a model that is cloned.
+    // No configuration from a file can refer to the layers of a model that is cloned.
     assert_null(mu_layer_from_config("{\"module\": \"muster\", \"class_name\": \"ProgramsOwnLayer\", \"config\": "
                                      "{\"name\": \"a\", \"place\": 0}}"));
     expect_error(MU_UNIMPLEMENTED, "no custom objects");

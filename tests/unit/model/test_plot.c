@@ -1,4 +1,4 @@
-// Pictures: layouts of graphs made at random, models as SVG, names that try to break the file, and what is refused.
+// Pictures: layouts of graphs made at random, models as SVG, names that try to break the file, and refusals.
 #include "../scratch.h"
 #include "model_test.h"
 #include "model/drawing/layered_layout.h"
@@ -61,7 +61,7 @@ static bool boxes_meet(const mu_layout_node *a, const mu_layout_node *b)
     return fabs(a->x - b->x) < (a->width + b->width) / 2 && fabs(a->y - b->y) < (a->height + b->height) / 2;
 }
 
-// A vertical line between two points of an edge, and a box that it does not belong to.
+// Returns whether a vertical line between two points of an edge crosses a box that is not one of its ends.
 static bool line_meets(const mu_point *line, const mu_layout_node *box)
 {
     return fabs(line->x - box->x) < box->width / 2 && line[0].y < box->y + box->height / 2 - 1e-9 &&
@@ -83,7 +83,7 @@ static void check_edge(const mu_layout *layout, const mu_layout_edge *edge)
             assert_false(line_meets(&edge->points[i], &layout->nodes.items[n]));
 }
 
-// Boxes lie apart and inside the picture, edges lead downwards from box to box, and around all others.
+// Boxes lie apart and inside the picture; edges lead downwards from box to box, around all others.
 static void layouts_are_sound(void **state)
 {
     (void)state;
@@ -104,7 +104,7 @@ static void layouts_are_sound(void **state)
     }
 }
 
-// The main path of a residual net is one straight line, and two towers that were given crosswise do not cross.
+// The main path of a residual network is one straight line, and two towers that were given crosswise do not cross.
 static void layouts_are_straight(void **state)
 {
     (void)state;
@@ -186,7 +186,7 @@ static void sequential_models_are_drawn(void **state)
     assert_int_equal(access("never.svg", F_OK), -1);
 }
 
-// Text that would end the element, start a script, or be no XML at all.
+// Text that would end the element, start a script, or be invalid XML.
 static void hostile_names_are_escaped(void **state)
 {
     (void)state;
@@ -237,7 +237,7 @@ static double next_rate(int epoch, double rate, void *arg)
     return epoch == 2 ? 1e300 : .01;
 }
 
-// A panel for each value, a curve for training and one for validation; what is not finite is left out.
+// A panel for each value, with a curve for training and one for validation; values that are not finite are left out.
 static void histories_are_drawn(void **state)
 {
     (void)state;

@@ -75,7 +75,7 @@ static void gradients_have_the_type_of_weights(void **state)
     assert_int_equal(mu_tensor_dtype(mu_at(gradients, 0)), MU_F32);
 }
 
-// A cell, and the layers inside of attention, have the policy of the layer that makes them.
+// A cell, and the layers inside of attention, get the policy of the layer that makes them.
 static void inner_layers_have_the_policy(void **state)
 {
     (void)state;
@@ -151,7 +151,7 @@ static mu_model *trained(const char *policy, int replicas)
     return model;
 }
 
-// Every replica rounds its own sum of gradients to the half type: after 8 steps of at most 1/8, that is a few
+// Every replica rounds its own sum of gradients to the half type: after 8 steps of at most 1/8 that amounts to a few
 // roundings.
 static void replicas_train_like_one(void **state)
 {
@@ -188,7 +188,7 @@ static void compile_scales_the_loss_of_mixed_float16(void **state)
     REFUSED(mu_model_optimizer(mu_sequential(mu_dense(1))), MU_FAILED_PRECONDITION, "has no optimizer");
 }
 
-// One replica of three sees a number whose gradient overflows: no replica takes the step, and the scale is halved once.
+// One replica of three gets a number whose gradient overflows: no replica takes the step, and the scale is halved once.
 static void an_overflow_on_one_replica_stops_all(void **state)
 {
     (void)state;
@@ -214,7 +214,7 @@ static void an_overflow_on_one_replica_stops_all(void **state)
     }
 }
 
-// Coordinates are computed in float32: in a half type, pixels would come from other places.
+// Coordinates are computed in float32: in a half type, pixels would be taken from other places.
 static void images_move_as_in_float32(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// The preemption handler in one process: what it refuses, what it counts, when it saves, and the exit code. Jobs of
-// several processes under SIGTERM at any moment are in tests/ranks.
+// The preemption handler in one process: what it refuses, what it counts, when it saves, and the exit code. tests/ranks
+// has jobs of several processes that get SIGTERM at any moment.
 #include "base/private.h"
 #include "../scratch.h"
 #include "model_test.h"
@@ -86,7 +86,8 @@ static void what_it_refuses(void **state)
     remove_folder();
 }
 
-// Case 160 of the parameter-server cases. SIGTERM twice: as long as the handler is there the second one ends nothing.
+// Case 160 of the parameter-server cases. SIGTERM twice: while the handler exists, the second one does not end the
+// process.
 static void test_case_ps_160(void **state)
 {
     (void)state;
@@ -148,7 +149,7 @@ static void its_own_functions(void **state)
     remove_folder();
 }
 
-// Two saves: at once, and before the time is over; training continues between them.
+// Two saves: one at once, and one before the grace period is over; training continues between them.
 static void a_grace_period(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Layers that prepare data: adaptation to data, random changes of images, and what they refuse. What they compute
-// without chance is compared with Keras (tests/conformance/layers.py).
+// Layers that prepare data: adapting to data, random changes of images, and refusals. Results without randomness are
+// compared with Keras's (tests/conformance/layers.py).
 #include "model/core/layer.h"
 #include "model_test.h"
 
@@ -69,7 +69,7 @@ static void bins_adapt(void **state)
     assert_non_null(mu_call(early, mu_reshape(ramp(3), 2, (int64_t[]){3, 1})));
 }
 
-// As many as Keras makes: one more where 1 / (1. / n) is above n, fewer where the data have fewer numbers.
+// As many bins as Keras makes: one more where 1 / (1. / n) is above n, fewer if the data have fewer numbers.
 static void bins_are_as_many_as_in_keras(void **state)
 {
     (void)state;
@@ -83,7 +83,7 @@ static void bins_are_as_many_as_in_keras(void **state)
     }
 }
 
-// What a batch leaves behind does not grow with the number of batches.
+// The memory that adapting keeps does not grow with the number of batches.
 static void adapting_keeps_no_batches(void **state)
 {
     (void)state;
@@ -211,7 +211,7 @@ static void images_are_sheared(void **state)
     assert_in_range(first, 30, 70);
 }
 
-// A crop is one part for all images, and every part is possible; each image is turned by its own angle.
+// A crop takes the same part of all images, and every part is possible; each image is rotated by its own angle.
 static void images_are_cropped_and_turned(void **state)
 {
     (void)state;
@@ -261,7 +261,7 @@ static void colors_change_for_shares(void **state)
     expect_error(MU_INVALID_ARGUMENT, "needs images of 3 channels, or of 1; it was given 2");
 }
 
-// What each of N images of one value, its number, and their one-hot labels became.
+// The results for each of N images of one value, its number, and their one-hot labels.
 enum { MIXED = 40, SIDE = 8, AREA = SIDE * SIDE };
 static mu_value *mix(mu_layer *layer, bool training)
 {
@@ -275,7 +275,7 @@ static mu_value *mix(mu_layer *layer, bool training)
     return mu_call_values(layer, .inputs = mu_map("labels", y, "images", x, MU_END), .training = training);
 }
 
-// The image that is mixed into image i, and its share of the label.
+// Finds the image that is mixed into image i, and its share of the label.
 static int partner_of(const double *label, int i, double *share)
 {
     int partner = i;
@@ -361,7 +361,7 @@ static mu_value *augment(mu_value *batch, void *layer)
     return mu_of(mu_call(layer, mu_value_tensor(batch), .training = true));
 }
 
-// A drawn change is the same eagerly, where it alone is computed, and in a trace, which computes all.
+// A drawn change is the same eagerly, where only that change is computed, and in a trace, which computes all of them.
 static void changes_are_drawn(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// What is shown of the progress: every value has its place, also on narrow terminals; lines come now and then.
+// The progress bar: every value has its place, also on narrow terminals; lines are written now and then.
 #include "model/training/progress.h"
 #include "model_test.h"
 
@@ -8,7 +8,7 @@ static const char *const train_names[] = {"loss", "accuracy"};
 static const char *const all_names[] = {"loss", "accuracy", "val_loss", "val_accuracy"};
 static const double values[] = {.2912, .8912, .3312, .8801};
 
-// A display of `width` columns (0: none) that writes to memory; every call reads what has come since the last.
+// A display of `width` columns (0: none) that writes to memory; every call returns the text since the last one.
 typedef struct display {
     mu_progress progress;
     char *text;
@@ -37,7 +37,7 @@ static void close_display(display *d)
     free(d->text);
 }
 
-// No line may be wider than the terminal; the mark that goes back to its beginning takes no column.
+// No line may be wider than the terminal; the carriage return takes no column.
 static void assert_fits(const char *text, int width)
 {
     char copy[4096];

@@ -1,5 +1,5 @@
 // Recurrent layers: first weights, traces of any length, replicas, states, dropout, cells of the program's own, and
-// what is refused. What they compute is compared with Keras in tests/conformance/sequences.py.
+// refusals. Their results are compared with Keras's in tests/conformance/sequences.py.
 #include "../scratch.h"
 #include "model/core/layer.h"
 #include "model_test.h"
@@ -116,7 +116,7 @@ static void replicas_train_alike(void **state)
 
 // ---- States and dropout -------------------------------------------------------------------------
 
-// The second half of a sequence, from the states of the first, ends like the whole sequence.
+// The second half of a sequence, started from the states of the first half, ends like the whole sequence.
 static void continues_from_states(void **state)
 {
     (void)state;
@@ -141,7 +141,7 @@ static void states_are_inputs(void **state)
     assert_int_equal(mu_tensor_dim(mu_call(model, .inputs = given), 1), 3);
 }
 
-// A layer that sums its features shows that the same ones are dropped in all steps.
+// A layer that sums its features shows that the same features are dropped in all steps.
 static void drops_alike_in_all_steps(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void drops_alike_in_all_steps(void **state)
     assert_int_equal(mu_value_count(mu_model_weights(layer)), 3);  // Keras does not count the generator
 }
 
-// Each gate drops other elements of the state and of the input, as in Keras where the state is dropped.
+// Each gate drops different elements of the state and of the input, as in Keras where the state is dropped.
 static void gates_drop_differently(void **state)
 {
     (void)state;
@@ -231,7 +231,7 @@ static void wrapper_names(void **state)
     }
 }
 
-// Each step by itself is what the layer makes of all steps, whatever is known of the shape.
+// Calling the layer on each step alone gives the same as on all steps, whatever is known of the shape.
 static void time_distributed_steps(void **state)
 {
     (void)state;
@@ -253,7 +253,7 @@ static void time_distributed_steps(void **state)
     assert_int_equal(mu_tensor_elements(called(table, index, false)), 60);
 }
 
-// Steps of batch normalization move its statistics one after the other.
+// The statistics of a batch normalization move with one step after the other.
 static void time_distributed_effects(void **state)
 {
     (void)state;
@@ -284,8 +284,8 @@ static mu_layer *sparing_layer(mu_layer *used, int *calls)
     return layer;
 }
 
-// A layer inside that no call ever builds does not make the steps go one by one: a first call in training is traced
-// once to find out what it builds, and the losses of that trace count nowhere.
+// An inner layer that no call ever builds does not force the steps to run one by one: a first call in training is
+// traced once to find out what it builds, and the losses added in that trace are dropped.
 static void layers_that_are_never_called(void **state)
 {
     (void)state;
@@ -303,7 +303,7 @@ static void layers_that_are_never_called(void **state)
     assert_int_equal(calls, 4);
 }
 
-// The trace also tells that the order matters, before a step has run: the statistics are those of steps one by one.
+// The trace also shows whether the order matters before a step has run: the statistics are those of steps one by one.
 static void first_calls_keep_the_order_of_steps(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Whole models in files: what Keras saved predicts the same here, what is saved is loaded with its optimizer and goes
-// on bit for bit, and configurations that want to execute something, or are damaged, are refused.
+// Whole models in files: models saved by Keras predict the same here, saved models are loaded with their optimizer and
+// continue bit for bit, and configurations that try to execute code or are damaged are refused.
 #include "../scratch.h"
 #include "model/models/functional.h"
 #include "model/files/keras_names.h"
@@ -58,14 +58,14 @@ static void loads_keras(void **state)
     assert_float_equal(model->trainer->loss_weights[1], .25, 0);
     assert_int_equal(model->trainer->n_metrics, 4);  // the loss, one for each output, and what it is compiled with
     assert_float_equal(mu_scalar(mu_variable_read(mu_optimizer_iterations(model->trainer->optimizer))), 3, 0);
-    // Written again and read again it is the same model.
+    // Written and read again, the model is the same.
     assert_int_equal(mu_save_model(model, "again.keras"), MU_OK);
     assert_predicts(mu_load_model("again.keras", .no_compile = true), arrays);
     mu_model *without = mu_load_model(GOLDEN "python.keras", .no_compile = true);
     assert_int_equal(without->trainer->n_losses, 0);
 }
 
-// Weights in every format, under the names of each, go back into the model.
+// Weights in every format, under that format's names, are loaded into the model.
 static void weights_in_every_format(void **state)
 {
     (void)state;
@@ -85,7 +85,7 @@ static void weights_in_every_format(void **state)
             fail_msg("%s: %s", paths[i], mu_error_message());
         assert_predicts(other, arrays);
     }
-    // The names of a format survive in another one.
+    // The names of one format are kept in another one.
     assert_int_equal(mu_save_tensors("renamed.npz", mu_load_tensors("w.weights.h5")), MU_OK);
     assert_int_equal(mu_load_weights(model, "renamed.npz"), MU_OK);
     assert_predicts(model, arrays);
@@ -113,7 +113,7 @@ static void train(mu_model *model, int epochs)
         fail_msg("%s", mu_error_message());
 }
 
-// A model that is loaded trains on as one that was not interrupted, bit for bit.
+// A loaded model continues to train as an uninterrupted one, bit for bit.
 static void goes_on(void **state)
 {
     (void)state;
@@ -207,7 +207,7 @@ static void refuses(void **state)
         assert_refused(lies[i].json, lies[i].code, lies[i].words);
 }
 
-// A mask that the program computes is an operation and a given mask, and is written as both again.
+// A mask that the program computes is read as an operation and a given mask, and written as both again.
 static void keeps_computed_masks(void **state)
 {
     (void)state;
@@ -243,8 +243,9 @@ static void assert_pooled(const char *json, bool kept, const float *first, const
     assert_true(largest_difference(a, mu_multiply(b, mu_constant(MU_F32, factor))) < 1e-6);
 }
 
-// A mask of a call is Keras's own only if the tensor that it is for carries it. An operation drops it, and a mask of
-// another layer's input is the program's too. What is computed with Keras's operations is kept if the program uses it.
+// The mask of a call is Keras's own only if the tensor that it is for carries it. An operation drops it, and the mask
+// of another layer's input belongs to the program too. Operations of Keras that compute masks are kept if the program
+// uses their results.
 static void tells_given_masks(void **state)
 {
     (void)state;
@@ -273,7 +274,7 @@ static void tells_given_masks(void **state)
     assert_true(mu_tensor_item(mask, 1) == 1 && mu_tensor_item(mask, 2) == 0);
 }
 
-// A model inside of a model, very deep, ends with an error and not with the stack.
+// A very deep nest of models gives an error instead of a stack overflow.
 static void refuses_depth(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// Updates from sparse gradients on one and several replicas, against the formulas worked out here; the embedding.
+// Updates from sparse gradients on one and several replicas, against the formulas worked out in this file; the
+// embedding layer.
 #include "model/optimizers/optimizer.h"
 #include "model_test.h"
 #include "ops/nn/nn.h"
@@ -85,7 +86,7 @@ static void check(kind which, int replicas, bool traced, int n, const int64_t *s
     mu_pool_close(pool);
 }
 
-// Fewer slices than rows go out as they are; more become sums. Parts of every size, also none.
+// Fewer slices than rows are sent as they are; more become sums. Parts of every size, empty ones included.
 static void updates_match(void **state)
 {
     (void)state;
@@ -159,7 +160,7 @@ static mu_dataset *sentences(int64_t n)
     return mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, classes(n, 3, 5), MU_END)), 10);
 }
 
-// float32 knows no odd numbers above 2^24; rows of a large table are not mistaken for their neighbours.
+// float32 has no odd numbers above 2^24; rows of a large table must not be confused with their neighbours.
 static void embedding_takes_large_numbers(void **state)
 {
     (void)state;

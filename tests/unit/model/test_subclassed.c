@@ -1,5 +1,5 @@
-// Models whose build and call are C functions: their layers by attributes, the mode that layers are told, inputs and
-// outputs by name, clones, files, the summary and the picture, steps of the program's own, and what errors name.
+// Models whose build and call are C functions: their layers by attribute, the training mode inside, inputs and outputs
+// by name, clones, files, the summary and the picture, steps of the program's own, and the names in errors.
 #include "model_test.h"
 
 #include "../scratch.h"
@@ -9,7 +9,8 @@
 #include <muster/saved_model.h>
 #include <muster/spatial.h>
 
-// y = dropped(first(x)) · scale, and half of the sum of y. Layers are not told the mode: they have the model's.
+// y = dropped(first(x)) · scale, and a loss of half of the sum of y. The layers are not given the mode: they take the
+// model's.
 static mu_status pair_build(mu_layer *model, int n, const mu_shape *inputs, void *arg)
 {
     (void)n, (void)inputs, (void)arg;
@@ -132,7 +133,7 @@ static void steps_of_ones_own(void **state)
     assert_number(losses[1], losses[0], 1e-13);
 }
 
-// Files have the attributes; safetensors the paths. A clone has the same layers, with weights of its own.
+// The files have the attributes, safetensors the paths. A clone has the same layers with weights of its own.
 static void is_saved_and_cloned(void **state)
 {
     (void)state;
@@ -238,7 +239,7 @@ static void errors_name_the_model_and_its_function(void **state)
     assert_null(mu_clone_model(mu_model_subclass("b", .call = with_arg, .arg = &model)));
     expect_error(MU_UNIMPLEMENTED, "'b' is a model of your own with an .arg, which may refer to other layers; give "
                  "mu_model_subclass a .clone");
-    // What a build that failed has made is gone, so that the next one can make it.
+    // Objects that a failed build has made are freed, so that the next build can make them.
     mu_model *late = mu_model_subclass("late", .build = build_late, .call = call_late);
     assert_null(mu_call(late, cube));
     expect_error(MU_INVALID_ARGUMENT, "give two axes");
@@ -247,7 +248,7 @@ static void errors_name_the_model_and_its_function(void **state)
     assert_non_null(mu_call(clone, x));
 }
 
-// Sublayers are a tree: a layer around another, at any depth, is none of its sublayers.
+// Sublayers are a tree: a layer that contains another one, at any depth, cannot be its sublayer.
 static void cycles_are_refused(void **state)
 {
     (void)state;
@@ -262,7 +263,7 @@ static void cycles_are_refused(void **state)
     assert_int_equal(mu_model_layer_count(c), 0);
 }
 
-// Two layers of one name: the second is refused, and is no part of the layer.
+// Two layers of one name: the second is refused and does not become a sublayer.
 static void refused_layers_leave_nothing(void **state)
 {
     (void)state;
@@ -282,14 +283,14 @@ static void refused_layers_leave_nothing(void **state)
 
 enum { TOKENS = 9, SENTENCES = 12, STEPS = 5 };
 
-// A layer within the model, which hands on what its own layer returned.
+// A layer inside of the model that returns the value of its own inner layer.
 static mu_value *tower_call(mu_layer *tower, mu_value *inputs, const mu_call_context *context, void *arg)
 {
     (void)context, (void)arg;
     return mu_call_values(mu_layer_attribute(tower, "steps"), mu_at(inputs, 0));
 }
 
-// A class for each step, and one of the whole sentence. Nothing here speaks of masks.
+// A class for each step and one for the whole sentence. The functions do not mention masks.
 static mu_value *tagger_call(mu_layer *model, mu_value *inputs, const mu_call_context *context, void *arg)
 {
     (void)context, (void)arg;
@@ -372,7 +373,8 @@ static void masks_travel_with_tensors(void **state)
         }
 }
 
-// In a loop of one's own a mask is there as long as the pool, with the tensor that a layer returned and no other.
+// In a training loop of the program's own a mask lives as long as the pool, with the tensor that a layer returned and
+// with no other.
 static void masks_are_asked_for(void **state)
 {
     (void)state;
@@ -396,7 +398,7 @@ static void masks_are_asked_for(void **state)
     mu_release(kept);
 }
 
-// A layer that says which masks its outputs have: those of its inputs, or of the layer inside.
+// A layer that declares the masks of its outputs: those of its inputs, or of the inner layer.
 typedef struct saying {
     mu_layer *inner;
     mu_tensor *mask;             // NULL: no mask
@@ -419,7 +421,7 @@ static mu_layer *sayer(saying *says)
     return layer;
 }
 
-// What mu_call_set_mask says replaces the masks of the layers inside, and not those of what the layer was given.
+// mu_call_set_mask replaces the masks of the inner layers' results, and not those of the layer's own inputs.
 static void layers_say_their_masks(void **state)
 {
     (void)state;
@@ -453,7 +455,8 @@ static mu_value *same_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
     return inputs;
 }
 
-// A mask that a call is given counts for the layers inside too, instead of the one that the tensor has; so does none.
+// A mask that a call is given also counts for the inner layers, instead of the one that the tensor carries; an empty
+// list of masks removes it.
 static void given_masks_reach_layers_inside(void **state)
 {
     (void)state;
@@ -476,8 +479,8 @@ static void given_masks_reach_layers_inside(void **state)
     assert_near(doubles(mu_call(model, .inputs = mu_list(h, others, MU_END))), doubles(seen), n, 0);
 }
 
-// The mean that a batch normalization has seen last, in a layer that is called on each step of two sequences. Of the
-// second step, the first sequence does not count.
+// Returns the mean that a batch normalization has seen last, in a layer that is called on each step of two sequences.
+// In the second step the first sequence is excluded.
 static double last_mean(mu_layer *inner, mu_layer *normalization)
 {
     mu_tensor *x = mu_tensor_new(MU_F64, 3, (int64_t[]){2, 2, 1}, (double[]){1, 8, 3, 5});
@@ -505,7 +508,7 @@ static void steps_have_their_rows_of_a_mask(void **state)
     expect_error(MU_INVALID_ARGUMENT, "its mask has shape [2] and");
 }
 
-// What a step that does not count has is nothing to the mean, whatever number in the mask says that the others count.
+// An excluded step does not contribute to the mean, whatever number in the mask marks the others.
 static void means_are_of_steps_that_count(void **state)
 {
     (void)state;
@@ -517,7 +520,7 @@ static void means_are_of_steps_that_count(void **state)
     assert_near(doubles(all), (double[]){3}, 1, 0);
 }
 
-// A call that runs out of memory leaves no mask with the tensors that it was given.
+// A call that runs out of memory leaves no mask on the tensors that it was given.
 static void failed_calls_leave_no_masks(void **state)
 {
     (void)state;

@@ -1,4 +1,5 @@
-// Event files: numbers, histograms, images and texts from loops of one's own, and weights from mu_tensorboard.
+// Event files: numbers, histograms, images and texts from training loops of the program's own, and weights from
+// mu_tensorboard.
 #include "../scratch.h"
 #include "model_test.h"
 
@@ -19,7 +20,7 @@ static size_t n_files(const char *folder)
     return n;
 }
 
-// How often the one event file of a folder has these bytes.
+// Returns how often the only event file of a folder contains these bytes.
 static int times_in(const char *folder, const char *bytes, size_t n)
 {
     char path[300];
@@ -84,7 +85,7 @@ static mu_value *record(mu_value *arguments, void *arg)
     return mu_of(mu_constant(MU_F32, 0));
 }
 
-// Of three replicas that run as C functions the first one records.
+// Of three replicas that run as C functions only the first one records.
 static void the_first_replica_records(void **state)
 {
     (void)state;
@@ -97,7 +98,8 @@ static void the_first_replica_records(void **state)
     assert_int_equal(times_in("loop/replicas", "once", 4), 1);
 }
 
-// In each run of a function: its argument at the step that a variable holds, and what was constant in the trace.
+// In each run of a function: records its argument at the step that a variable holds, and values that were constant in
+// the trace.
 static mu_value *traced(mu_value *arguments, void *variable)
 {
     mu_tensor *x = mu_at(arguments, 0);
@@ -131,7 +133,7 @@ static void traced_functions_record_in_each_run(void **state)
         assert_true(times_in("loop/traced", (const char *)&means[i], sizeof means[i]) > 0);
 }
 
-// Of three replicas that run one graph in parallel the first one records; a number that is none is refused.
+// Of three replicas that run one graph in parallel only the first one records; a value that is not a number is refused.
 static void the_first_replica_of_a_graph_records(void **state)
 {
     (void)state;

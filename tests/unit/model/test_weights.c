@@ -81,7 +81,7 @@ static void a_part_is_loaded(void **state)
     assert_true(mu_tensor_item(mu_variable_read(kernel), 5) ==
                 mu_tensor_item(mu_variable_read(mu_model_weight(from, "dense/kernel")), 5));
     assert_true(mu_tensor_item(mu_variable_read(other), 0) == before);
-    // Of a wider model only what has the same shape.
+    // From a wider model only the weights of equal shape are loaded.
     assert_int_equal(mu_load_weights(wider, path), MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "'dense/kernel' in");
     assert_int_equal(mu_load_weights(wider, path, .skip_mismatch = true), MU_OK);
@@ -146,7 +146,7 @@ static void checkpoints_are_saved(void **state)
     unlink(path);
 }
 
-// A weight left in doubt fails until it is assigned.
+// A poisoned weight fails when it is read until it is assigned.
 static void poisoned_weights_fail_until_restored(void **state)
 {
     (void)state;

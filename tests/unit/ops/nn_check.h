@@ -1,7 +1,7 @@
-// What the tests of the neural ops share: random tensors, an op computed by its plain loops or fast kernel,
-// and gradients against central differences.
+// What the tests of the neural ops share: random tensors, an op computed by its plain loops or by its fast kernel, and
+// gradients against central differences.
 //
-// Ops are run by hand here, so that both kernels of an op are seen whatever mu__apply would pick.
+// The tests run ops by hand, so that both kernels of an op are tested whichever of them mu__apply would choose.
 #ifndef MU_TESTS_NN_CHECK_H
 #define MU_TESTS_NN_CHECK_H
 
@@ -18,7 +18,7 @@
 
 enum { CHECK_INPUTS = 6 };
 
-// A tensor of numbers that repeat from run to run, between low and high.
+// Returns a tensor of numbers between low and high that are the same in every run.
 static inline mu_tensor *random_tensor(mu_dtype dtype, mu_shape shape, double low, double high, uint64_t seed)
 {
     mu_tensor *t = mu__tensor_alloc(dtype, &shape);
@@ -43,7 +43,7 @@ static inline mu_view view_of(const mu_tensor *t)
 
 static mu_team check_team = {1};
 
-// Runs one op on the team above, by `fast` or plain kernel. False: the fast one declined.
+// Runs one op on the team above, by its fast or its plain kernel. Returns false if the fast one declines.
 static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, mu_tensor **out,
                            bool fast)
 {
@@ -93,7 +93,7 @@ static inline void assert_close(const mu_tensor *a, const mu_tensor *b, double t
     }
 }
 
-// Fast and plain kernel of an op agree in every output.
+// Checks that the fast and the plain kernel of an op agree in every output.
 static inline void check_fast(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, double tolerance,
                               bool must_be_fast)
 {
@@ -119,7 +119,7 @@ static inline double weighted(const mu_op *op, const void *attrs, int n_in, mu_t
     return sum;
 }
 
-// The op's gradient rule for output `o`, float64, against central differences.
+// Compares the op's gradient rule for output `o` with central differences, in float64.
 static inline void check_gradient(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, unsigned no_grad,
                                   int o)
 {

@@ -1,4 +1,4 @@
-// What the tests of the mathematical ops share: short tensors and a look at elements and errors.
+// What the tests of the mathematical ops share: short tensors, reading elements and errors.
 #ifndef MU_TESTS_OP_CHECK_H
 #define MU_TESTS_OP_CHECK_H
 

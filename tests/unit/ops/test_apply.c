@@ -110,7 +110,7 @@ static void test_adam(void **state)
     mu_pool_close(pool);
 }
 
-// 1 - 0.999 in float32 is 1.3e-5 off, which a first step of float32 shows: the shares are made in float64.
+// 1 - 0.999 in float32 is wrong by 1.3e-5, which shows in a first step: the factors are computed in float64.
 static void test_adam_step_in_f32(void **state)
 {
     (void)state;
@@ -208,7 +208,7 @@ static void test_scattered_rows(void **state)
             }
 }
 
-// Graphs come from other processes, so any number may stand where a kind should.
+// Graphs come from other processes, so the attribute `kind` may be any number.
 static void test_scatters_of_no_kind_are_refused(void **state)
 {
     (void)state;

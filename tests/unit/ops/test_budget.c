@@ -1,4 +1,5 @@
-// Bytes that holders share: what accumulators take for sums and kept gradients, and give back; who is the largest.
+// Bytes that several owners share: what accumulators take for sums and kept gradients and give back, and which owner is
+// the largest.
 #include "ops/state/accumulator.h"
 #include "../rpc/rpc_test.h"
 

@@ -1,8 +1,8 @@
-// all_reduce and broadcast as ops, over a communicator that only plays one: packing, side-by-side arrays,
-// groups of one, gradients.
+// all_reduce and broadcast as ops, over an imitated communicator: packing, arrays side by side, groups of one,
+// gradients.
 #include "nn_check.h"
 
-// Doubles every element, as two ranks with equal values would; counts its calls.
+// Doubles every element, as a sum over two ranks with equal values would; counts its calls.
 typedef struct twin {
     mu_collective collective;  // first
     int calls;

@@ -1,8 +1,8 @@
 // Convolutions and their gradients write every element of their results, whatever lay in that memory before.
 //
-// Results and scratch are full of NaNs when an op begins (see run_row), so what its fast kernel leaves as it was shows
-// beside the plain loops' result. Elements that no window reaches, as rows of the image that a stride skips, are the
-// ones that are easily forgotten.
+// Results and scratch are filled with NaNs before an op runs (see run_row), so an element that the fast kernel does not
+// write differs from the plain loops' result. Elements that no window reaches, such as rows of the image that a stride
+// skips, are easily forgotten.
 #include "nn_check.h"
 
 typedef struct sweep {
@@ -51,7 +51,7 @@ static void check_window(const sweep *s, mu_dtype dtype, const mu_conv_attrs *at
     mu_pool_close(pool);
 }
 
-// Each `step`-th window of those with strides and sizes of 1 to 3 along the last two axes; the depth of volumes has the
+// Every `step`-th of the windows with strides and sizes of 1 to 3 along the last two axes; in volumes the depth has the
 // height's.
 static void sweep_windows(const sweep *s, mu_dtype dtype, const int64_t ends[2], const char *padding,
                           int step)

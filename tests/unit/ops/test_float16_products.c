@@ -40,7 +40,7 @@ static mu_tensor *wide(mu_tensor *x)
     return mu_cast(x, MU_F32);
 }
 
-// `places`: how many numbers of the type a result may be away from what float32 gives, rounded.
+// `places`: by how many representable numbers a result may differ from the rounded float32 result.
 static void check(const char *name, mu_tensor *got, mu_tensor *exact, int places)
 {
     assert_non_null(got);
@@ -53,7 +53,7 @@ static void check(const char *name, mu_tensor *got, mu_tensor *exact, int places
                      a[i], b[i]);
 }
 
-// All terms are positive, so that another order of the sum changes a rounding at most.
+// All terms are positive, so that another order of the sum changes at most the rounding.
 static int places_of(mu_dtype dtype)
 {
     dnnl_data_type_t type;
@@ -109,7 +109,7 @@ static void test_convolutions(void **state)
     }
 }
 
-// Several tiles of queries and of keys, and several batches for a member of the team.
+// Several tiles of queries and of keys, and several batches for each member of the team.
 static void check_attention(mu_dtype dtype, bool causal)
 {
     const mu_attention_attrs attrs = {.scale = 0.25, .causal = causal};
@@ -178,7 +178,7 @@ static int n_non_finite(mu_tensor *x, bool *nan)
     return n;
 }
 
-// One pixel is infinite, whatever the number of channels; a 3 by 3 window has it at 9 places.
+// One pixel is infinite, whatever the number of channels; a 3 by 3 window covers it in 9 positions.
 static void test_infinity_reaches_only_the_places_whose_window_has_it(void **state)
 {
     enum { AREA = 8 * 9, AT = 3 * 9 + 4, FILTERS = 5 };
@@ -201,7 +201,7 @@ static void test_infinity_reaches_only_the_places_whose_window_has_it(void **sta
         }
 }
 
-// Deterministic workers compare this type: it depends on more than the instruction sets.
+// Deterministic workers compare the type in which oneDNN computes: it depends on more than the instruction set.
 static void test_workers_compare_the_type(void **state)
 {
     (void)state;

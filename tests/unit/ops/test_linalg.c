@@ -1,5 +1,5 @@
-// Cholesky factors and triangular systems of sizes around whole blocks: what comes out, multiplied, gives what went in;
-// halves of matrices that are not to be read hold NaN.
+// Cholesky factors and triangular systems of sizes around whole blocks: multiplying the results gives the inputs again;
+// the halves of matrices that must not be read hold NaN.
 #include "op_check.h"
 
 #include <muster/nn.h>
@@ -13,7 +13,7 @@ static double random_number(void)
 
 enum half { LOWER, UPPER };
 
-// Matrices whose diagonal outweighs the rest; NaN in the half that is not meant.
+// Matrices whose diagonal outweighs the rest, with NaN in the half that must not be read.
 static mu_tensor *triangles(mu_dtype dtype, int64_t batch, int64_t n, int half)
 {
     mu_tensor *x = mu_zeros(dtype, 3, DIMS(batch, n, n));
@@ -33,7 +33,7 @@ static mu_tensor *numbers(mu_dtype dtype, int64_t batch, int64_t rows, int64_t c
     return x;
 }
 
-// Zero where the half is not meant.
+// Zero in the half that is not part of the result.
 static mu_tensor *without(mu_tensor *x, int half)
 {
     const int64_t n = mu_tensor_dim(x, 1);

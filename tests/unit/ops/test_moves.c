@@ -1,6 +1,6 @@
-// Ops that move or make elements, on tensors small and so large that they are written past the caches: every element of
-// the result is where plain index arithmetic says. Then what finds elements by value, whole division, and reductions
-// whose axes stand apart.
+// Ops that move or make elements, on small tensors and on ones too large for the caches: every element of the result
+// comes from where index arithmetic says. Then ops that find elements by value, integer division, and reductions over
+// axes that are not adjacent.
 #include "op_check.h"
 
 static uint32_t random_u32(void)
@@ -18,7 +18,7 @@ static mu_tensor *numbers(int64_t rows, int64_t columns)
     return x;
 }
 
-// The element of x that stands at a place of the result, or -1 for the constant.
+// Returns the index of the element of x that belongs at a position of the result, or -1 for the constant.
 typedef int64_t source(int64_t rows, int64_t columns, int64_t i, int64_t j);
 
 static int64_t turned(int64_t rows, int64_t columns, int64_t i, int64_t j)
@@ -97,7 +97,7 @@ static void check_moves(int64_t rows, int64_t columns)
     mu_pool_close(pool);
 }
 
-// Elements of two tensors that take turns: of every size of an element, and so many that results go past the caches.
+// Elements of two tensors alternate: for every element size, and with results larger than the caches.
 static void test_turns(void **state)
 {
     static const mu_dtype dtypes[] = {MU_I8, MU_BF16, MU_F32, MU_F64};
@@ -151,7 +151,7 @@ static void test_broadcasts_and_fills(void **state)
     assert_int_equal(mu_tensor_elements(mu_fill(MU_F64, 2, DIMS(0, 3), 1)), 0);
 }
 
-// Results beyond 32 MB, of an odd number of elements and from an odd place on, which are made in pieces.
+// Results beyond 32 MB, with an odd number of elements and from an odd position on, which are made in pieces.
 static void test_pieces(void **state)
 {
     enum { N = (17 << 20) + 5 };
@@ -193,7 +193,7 @@ static void test_indices(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "index 5 (element 1 of the indices) is outside 0 to 3");
 }
 
-// Picks along the last axis and in batches, as index arithmetic says, also beyond 32 MB.
+// Gathers along the last axis and in batches give what index arithmetic says, also beyond 32 MB.
 static void check_picks(int64_t rows, int64_t columns, mu_dtype dtype)
 {
     mu_pool *pool = mu_pool_open();
@@ -220,7 +220,7 @@ static void test_picks(void **state)
     check_picks(2100, 4100, MU_I32);
 }
 
-// Single numbers of every type, combined where positions repeat.
+// Single numbers of every type, combined where indices repeat.
 static void test_combined_numbers(void **state)
 {
     static const mu_dtype dtypes[] = {MU_F64, MU_F32, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8};
@@ -245,8 +245,8 @@ static void test_combined_numbers(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "index 4 (element 0 of the indices) is outside 0 to 3");
 }
 
-// A scatter of single numbers against the sum of its parts: one or two columns of indices of both types, whole, and
-// with an index outside at the first, a middle and the last place, which the error names.
+// A scatter of single numbers against the sum of its parts: one or two columns of indices of both types; all valid, and
+// with an invalid index in the first, a middle and the last position, which the error names.
 static void check_scattered(mu_dtype dtype, mu_dtype index_type, int64_t columns, mu_tensor *(*scatter)(mu_tensor *,
                             mu_tensor *, mu_tensor *), double (*join)(double old, double update))
 {
@@ -351,7 +351,7 @@ static void test_search(void **state)
         assert_int_equal(((int32_t *)mu__host_read(positions))[i], i % 5000);
 }
 
-// Numbers of unique, element by element, from the start of the vector.
+// unique's numbers, computed element by element from the start of the vector.
 static int32_t number_by_search(const mu_tensor *x, const int32_t *before, int64_t i, int32_t known)
 {
     const double value = mu__read_element(x->dtype, mu__host_read(x), i);
@@ -361,7 +361,7 @@ static int32_t number_by_search(const mu_tensor *x, const int32_t *before, int64
     return known;
 }
 
-// Of all types, in lengths around those of its chunks and so many different values that its table grows twice.
+// All types, lengths around those of its chunks, and so many different values that its hash table grows twice.
 static void test_unique_of_types(void **state)
 {
     static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I8, MU_U8, MU_I16, MU_I32, MU_I64};
@@ -440,7 +440,8 @@ static void test_scattered_reductions(void **state)
     EXPECT(mu_reduce_all(mu_equal(truths, truths), 0), 1);
 }
 
-// Columns of 16-bit floats against those of the same numbers as float32: more rows and columns than are taken at once.
+// Columns of 16-bit floats against those of the same numbers as float32: more rows and columns than are processed at
+// once.
 static void test_half_columns(void **state)
 {
     enum { ROWS = 21, COLUMNS = 1030 };
@@ -464,8 +465,8 @@ static void test_half_columns(void **state)
     }
 }
 
-// What one combination makes of the rows of x [rows, columns] in `n` segments: sum, greatest; `first` says what a
-// segment without rows has.
+// Combines the rows of x [rows, columns] in `n` segments by a sum or a maximum; `first` is the value of a segment
+// without rows.
 static void check_segments(mu_tensor *y, mu_tensor *x, mu_tensor *ids, bool greatest, double first)
 {
     const int64_t n = y->shape.dims[0], rows = x->shape.dims[0];
@@ -485,8 +486,8 @@ static void check_segments(mu_tensor *y, mu_tensor *x, mu_tensor *ids, bool grea
     }
 }
 
-// More rows than are taken together: sorted segments, some without rows, and unsorted ones, of which some rows in the
-// middle take no part, or one there is outside.
+// More rows than are processed together: sorted segments, some of them empty, and unsorted segments where some rows in
+// the middle belong to none or one has an invalid number.
 static void check_many_segments(mu_dtype dtype, mu_dtype id_type, int64_t columns)
 {
     enum { ROWS = 1300, SEGMENTS = 90 };

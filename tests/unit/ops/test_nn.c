@@ -28,7 +28,7 @@ static void test_relu_grad(void **state)
         2)};
     check_gradient(&mu_op_relu_grad, NULL, 2, in, 2, 0);
     check_fast(&mu_op_relu_grad, NULL, 2, narrow, 0, true);
-    // Larger than what caches keep, so that it is written past them.
+    // Larger than the caches, so that the result is written past them.
     const int64_t many = (INT64_C(8) << 20) + 37;
     mu_tensor *large[] = {random_tensor(MU_F32, MU_SHAPE(many), -1, 1, 1), random_tensor(MU_F32, MU_SHAPE(many), -1, 1,
         2)};
@@ -102,7 +102,7 @@ static void test_labels_outside_are_named(void **state)
     mu_pool_close(pool);
 }
 
-// Against the composition of log_softmax and a product, for distributions.
+// Compared with the composition of log_softmax and a product, for labels that are distributions.
 static void test_dense_cross_entropy(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Composed functions of tf.nn: against numbers worked out here, and each other.
+// Composed functions of tf.nn: against numbers worked out in this file, and against each other.
 #include "nn_check.h"
 
 #include <muster/nn.h>

@@ -1,11 +1,12 @@
-// A machine without LAPACK: what needs it says so, as an installation that does not fit, and the rest works.
+// A machine without LAPACK: functions that need it fail with that reason, as with an incompatible installation, and the
+// rest works.
 #include "../base/base_test.h"
 
 #include <muster.h>
 
 #include <dlfcn.h>
 
-// In place of the system's: nothing can be opened.
+// Replaces the system's functions: no library can be opened.
 void *dlopen(const char *name, int flags)
 {
     (void)name, (void)flags;

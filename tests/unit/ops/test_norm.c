@@ -33,7 +33,8 @@ static void test_batch_norm_is_its_definition(void **state)
     mu_pool_close(pool);
 }
 
-// By blocks of rows it is what it is in double, also where numbers are far from 0 and results beyond 32 MB.
+// Computed by blocks of rows, the result is that of doubles, also where numbers are far from 0 and results are beyond
+// 32 MB.
 static void check_blocks(int64_t rows, int64_t channels, double offset)
 {
     mu_pool *pool = mu_pool_open();
@@ -138,7 +139,7 @@ static void test_random_bits_of_all_sets(void **state)
     }
 }
 
-// The kernels of every instruction set against the plain loops, over widths around a vector's.
+// The kernels of every instruction set against the plain loops, with widths around the width of a vector.
 static void test_norm_kernels_of_all_sets(void **state)
 {
     (void)state;

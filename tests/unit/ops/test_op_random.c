@@ -1,4 +1,4 @@
-// Tests of random numbers: the same as TensorFlow 2.21's stateless ops for seed [7, -3], and sane in bulk.
+// Tests of random numbers: equal to TensorFlow 2.21's stateless ops for seed [7, -3], and plausible in bulk.
 #include "kernels/kernels.h"
 #include "op_check.h"
 #include "ops/core/attrs.h"
@@ -33,7 +33,7 @@ static void test_normals_agree(void **state)
            -0.28848604561432045, -0.14262208278233368, 0.6654110226412603, -0.1596591233320305);
     EXPECT(mu_stateless_random_normal(seed(), MU_F32, 1, DIMS(3)), 0.5147376656532288, 1.1838536262512207,
            0.6135525703430176);
-    // Far out, with an angle whose product with 2 pi must be rounded once.
+    // Far from the start, with an angle whose product with 2 pi must be rounded once.
     mu_tensor *many = mu_stateless_random_normal(seed(), MU_F32, 1, DIMS(1132));
     assert_true(fabsf(((const float *)mu_tensor_data(many))[1130] - -1.2530237f) <= 2.4e-7f);
 }
@@ -55,7 +55,8 @@ static void test_bulk(void **state)
     assert_true(fabs(mu_scalar(mu_reduce_mean(classes, 0)) - 0.75) < 0.01);
 }
 
-// Many at once are the same as one by one: to the bit, or to rounding where functions of two libraries are involved.
+// Many numbers at once are those drawn one by one: bit for bit, or up to rounding where functions of two libraries are
+// involved.
 enum { N_BULK = 100003 };
 
 static void check_fast(const mu_op *op, mu_dtype dtype, mu_random_attrs attrs, double bound)
@@ -95,7 +96,8 @@ static void test_fast_is_plain(void **state)
     check_fast(&mu_op_stateless_random_uniform_int, MU_I64, all, 0);
 }
 
-// Counters side by side on every instruction set are counters one by one, also where a word goes over into the next.
+// Counters processed together by each instruction set give the numbers of counters one by one, also where a word
+// carries into the next.
 static void test_counters(void **state)
 {
     (void)state;

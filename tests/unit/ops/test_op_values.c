@@ -1,5 +1,5 @@
-// Tests of values at the edges: NaN, infinities, integer limits, ties, negative axes and strides, empty axes.
-// What is wanted is what TensorFlow's CPU kernels give.
+// Tests of values at the edges: NaN, infinities, integer limits, ties, negative axes and strides, empty axes. The
+// expected values are those of TensorFlow's CPU kernels.
 #include "op_check.h"
 
 #include <muster/distribute.h>
@@ -128,7 +128,7 @@ static void test_division_of_small_integers(void **state)
     }
 }
 
-// Of all 16-bit floats: what the float32 that each is gives, rounded.
+// For all 16-bit floats: the rounded result for the float32 of the same value.
 static void test_all_float16(void **state)
 {
     static uint16_t bits[65536];
@@ -150,8 +150,8 @@ static void test_all_float16(void **state)
     }
 }
 
-// Of 16-bit floats with some of their neighbours, infinities and what is not a number, and of all with one on either
-// side: what the float32 that they are give.
+// 16-bit floats with some of their neighbours, infinities and NaN, and all of them with 1 as either operand: the
+// rounded results for the float32 numbers of the same values.
 static void test_comparisons_of_float16(void **state)
 {
     enum { N = 65536 };
@@ -222,7 +222,7 @@ static void test_reductions(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "given twice");
 }
 
-// So many rows that they are asked for before they are read, and columns that are no whole vectors.
+// So many rows that they are prefetched, and columns that are not a multiple of a vector.
 static void test_columns_of_many_rows(void **state)
 {
     enum { ROWS = 8197, COLUMNS = 1037 };
@@ -258,8 +258,8 @@ static void test_minmax_of_float16(void **state)
     }
 }
 
-// Equal numbers are the worst case: every addition to a running total may err to the same side. The bounds are those of
-// every instruction set: a total that takes in more numbers one after the other than the widest vectors' misses them.
+// Equal numbers are the worst case: every addition to a running total may err to the same side. The bounds hold for
+// every instruction set: a total that adds more numbers in sequence than with the widest vectors would exceed them.
 static void test_long_sums_stay_accurate(void **state)
 {
     (void)state;
@@ -271,7 +271,7 @@ static void test_long_sums_stay_accurate(void **state)
     EXPECT(mu_reduce_mean(x, 0), 0.1, 0.1, 0.1);
     const double sum = mu_scalar(mu_reduce_sum(mu_fill(MU_F64, 2, DIMS(1 << 20, 3), 0.1), MU_ALL_AXES));
     assert_true(fabs(sum - (3 << 20) * f64) <= 2e-15 * sum);
-    // Of 16-bit floats the sum as it is before it is rounded once: exactly the number times a power of two.
+    // For 16-bit floats the sum before it is rounded once: exactly the number times a power of two.
     EXPECT(mu_reduce_sum(mu_fill(MU_BF16, 1, DIMS(1 << 20), 0.1), MU_ALL_AXES), (1 << 20) * bf16);
     EXPECT(mu_reduce_mean(mu_fill(MU_BF16, 1, DIMS(1 << 20), 0.1), MU_ALL_AXES), bf16);
     EXPECT(mu_reduce_sum(mu_fill(MU_F16, 1, DIMS(1 << 19), 0.1), MU_ALL_AXES), (1 << 19) * f16);
@@ -376,7 +376,8 @@ static void test_derivatives_at_the_edges(void **state)
     EXPECT(derivative(solved, VECTOR(1e-30, 5, 0, 1e-30)), -INFINITY, 0, -INFINITY, -INFINITY);
 }
 
-// Bounds that are single, stepped through or crossed, and one number between stepped ones; a NaN anywhere gives one.
+// Bounds that are single numbers, have strides or are crossed, and one number between bounds with strides; a NaN
+// anywhere gives NaN.
 static void test_clips(void **state)
 {
     (void)state;
@@ -395,7 +396,7 @@ static void test_clips(void **state)
     EXPECT(mu_clip_by_value(VECTOR(5, 1), mu_constant(MU_F32, 0), mu_constant(MU_F32, NAN)), NAN, NAN);
 }
 
-// Variances and logarithms of sums over axes that stand together, apart, or are empty; as from their definitions.
+// Variances and logarithms of sums over axes that are adjacent, apart or empty, against their definitions.
 static void test_reductions_about_a_center(void **state)
 {
     (void)state;
@@ -416,7 +417,7 @@ static void test_reductions_about_a_center(void **state)
     EXPECT(mu_norm(VECTOR(-1, 0, 2), 3, .axis = 0, .keep_dims = true), cbrt(9));
 }
 
-// As TensorFlow takes them: what floats alone would have a row for.
+// As in TensorFlow, these functions also take integers and booleans.
 static void test_integers_and_bools_where_floats_are_usual(void **state)
 {
     (void)state;

@@ -80,7 +80,8 @@ static void test_gradients_match_differences(void **state)
     mu_pool_close(pool);
 }
 
-// The plain loops too look at what lies in the image alone, which takes no time; all of a window would take years.
+// The plain loops visit only the part of a window that lies in the image, which takes no time; visiting all of it would
+// take years.
 static void test_windows_wider_than_the_image(void **state)
 {
     (void)state;
@@ -132,7 +133,7 @@ static void test_large_windows_have_wide_places(void **state)
     mu_pool_close(pool);
 }
 
-// Maxima of integers and their positions are those of the same numbers as f64.
+// The maxima of integers and their positions are those of the same numbers as float64.
 static void test_integers(void **state)
 {
     (void)state;

@@ -1,4 +1,4 @@
-// Numbers that cannot be, in positions that no shape rule sees: each is an error that names what was given.
+// Impossible numbers in arguments that no shape rule sees: each is an error that names the value.
 #include "op_check.h"
 
 #include <muster/nn.h>
@@ -25,7 +25,7 @@ static void test_counts_of_parts(void **state)
     REFUSED(mu_reduce_sum(x, .axes = (int[]){0}, .n_axes = -1, .keep_dims = true), "number is negative");
 }
 
-// Axes are named as they were given.
+// The message has the axes as the caller gave them.
 static void test_axes(void **state)
 {
     (void)state;
@@ -63,7 +63,7 @@ static void test_sizes_of_draws(void **state)
 #define F32(...) mu_ones(MU_F32, MU_COUNT(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
 #define I32(...) mu_zeros(MU_I32, MU_COUNT(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__})
 
-// Functions made of other ops are named, with their arguments as they were given, whatever op inside refuses those.
+// Errors of composed functions name the function, with its arguments as given, whichever op inside refuses them.
 static void test_composed(void **state)
 {
     (void)state;
@@ -107,7 +107,7 @@ static void test_composed(void **state)
     REFUSED(mu_batch_gather(x, I32(3, 1)), "\nin batch_gather of float32[2, 3] and int32[3, 1]");
 }
 
-// An op that works under another name is not the one that was called.
+// The message must not name an op that only does part of the work.
 static void test_names(void **state)
 {
     (void)state;
@@ -145,7 +145,7 @@ static void test_methods(void **state)
     REFUSED(mu_image_resize(image, 2, 2, (mu_resize_method)9), "9 is not a method");
 }
 
-// A range of 2^32 numbers has no size in the type, and neither have its ends.
+// A range of 2^32 numbers has no size in the type, nor do its ends fit.
 static void test_bounds_of_draws(void **state)
 {
     (void)state;
@@ -158,7 +158,7 @@ static void test_bounds_of_draws(void **state)
     assert_non_null(mu_stateless_random_uniform_int(seed, MU_I64, 1, three, INT64_MIN, INT64_MAX));
 }
 
-// What an integer type does not hold is not made into something else.
+// A value that an integer type does not hold is refused, not changed.
 static void test_numbers_of_types(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// sort, argsort and top_k of every type, of short and long rows: each place occurs once, neighbours are in order,
-// equals keep theirs, NaNs come last, and every value has the bits of the element at its place.
+// sort, argsort and top_k of every type, of short and long rows: each index occurs once, neighbours are in order, equal
+// elements keep their order, NaNs come last, and every value has the bits of the element at its index.
 #include "op_check.h"
 
 #include <stdlib.h>
@@ -39,7 +39,7 @@ static mu_tensor *filled(mu_dtype dtype, int64_t rows, int64_t n, int pattern)
     return x;
 }
 
-// Whether element i comes before j: less, or greater, or no NaN where j is one; equal ones by place.
+// Returns whether element i comes before j: less, or greater, or not NaN where j is NaN; equal ones by index.
 static bool before(const mu_tensor *x, int64_t i, int64_t j, bool descending)
 {
     const void *data = mu__host_read((mu_tensor *)x);

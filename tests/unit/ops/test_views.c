@@ -1,4 +1,4 @@
-// Tests of results that share their operand's memory: which do, what they hold, how long the memory lives.
+// Tests of results that share their operand's memory: which ops do, what they hold, how long the memory lives.
 #include "op_check.h"
 
 #include <muster/dlpack.h>
@@ -23,7 +23,7 @@ static mu_tensor *counted(mu_dtype dtype, int rank, const int64_t *dims)
     return x;
 }
 
-// Whether y is x's memory from element `from` on; where not, it must have the same elements.
+// Returns whether y is x's memory from element `from` on; if not, it must have equal elements.
 static bool shares(const mu_tensor *x, const mu_tensor *y, int64_t from)
 {
     if (!y)
@@ -65,7 +65,7 @@ static void test_the_rest_is_copied(void **state)
     EXPECT(mu_strided_slice(x, DIMS(0, 1, 0), DIMS(1, 3, 2), DIMS(1, 1, -1), 4, 4, 0), 3, 2, 5, 4);
     EXPECT(mu_strided_slice(x, DIMS(2, 0, 0), DIMS(0, 1, 1), DIMS(-1, 1, 1), 0, 0, 0), 20, 10);
     assert_int_equal(mu_tensor_elements(mu_slice(x, DIMS(3, 0, 0), DIMS(0, 5, 2))), 0);
-    // A small part would keep all of a large whole.
+    // A small part would keep the whole large tensor alive.
     mu_tensor *large = counted(MU_F32, 2, DIMS(600, 128));
     assert_false(shares(large, mu_slice(large, DIMS(599, 0), DIMS(1, 128)), 599 * 128));
     assert_true(shares(large, mu_slice(large, DIMS(598, 0), DIMS(2, 128)), 598 * 128));

@@ -67,7 +67,7 @@ static inline mu_value *arguments_of_large(int mib)
     return mu_list(mu__text_value("large"), mu_zeros(MU_F32, 1, &n), MU_END);
 }
 
-// Until the primary has made so many changes.
+// Waits until the primary has made so many changes.
 static inline void wait_until_made(updates *u, int64_t changes)
 {
     int64_t applied = 0;
@@ -102,7 +102,7 @@ static inline void wait_until_complete(updates *u)
     assert_true(row[MU_STATE_COMPLETE]);
 }
 
-// All that a store has, as bytes. Owned by the caller.
+// Returns the whole content of a store as bytes, owned by the caller.
 static inline mu_message *bytes_of(mu_store *store)
 {
     pthread_mutex_lock(&store->changing);
@@ -119,7 +119,7 @@ static inline void set_heartbeat(updates *u, double seconds)
     pthread_mutex_unlock(&u->store->stores->lock);
 }
 
-// A server for a copy of store 0, which keeps so many bytes, and that store.
+// A server that may hold a copy of store 0 in so many bytes, and that store.
 static inline mu_store *start_copy_with(mu_rpc_server **server, size_t most_bytes)
 {
     *server = mu_rpc_server_new("muster", "localhost:0");

@@ -1,4 +1,4 @@
-// What the tests of stores share: a server that leads store 0, and what a coordinator and clients say to it.
+// What the tests of stores share: a server that leads store 0, and the requests of a coordinator and of clients.
 #ifndef MU_TESTS_STORES_TEST_H
 #define MU_TESTS_STORES_TEST_H
 
@@ -41,8 +41,8 @@ static inline mu_value *lead_with(env *e, int64_t epoch, mu_order order, const c
 
 static inline mu_value *lead(env *e, int64_t epoch, mu_order order) { return lead_with(e, epoch, order, "", 0); }
 
-// As the coordinator asks: the answer of the second question begins the lease. `led`: the stores that other servers
-// lead, with their epochs. The row of store 0.
+// Asks as the coordinator does: the answer to the second question begins the lease. `led`: the stores that other
+// servers lead, with their epochs. Returns the answer's row for store 0.
 static inline void poll_with(env *e, int64_t cut, const int64_t *led, int n_led, int64_t row[MU_N_STATE])
 {
     const int64_t head[2] = {e->n_polls + 1, e->n_polls};
@@ -88,7 +88,7 @@ static inline void renew_lease(env *e)
         poll(e, 0, row);
 }
 
-// Store 0 in epoch 7, with a variable of one float, on a server whose messages have so many bytes together.
+// Leads store 0 in epoch 7, with a variable of one float, on a server whose messages may have so many bytes together.
 static inline env make_env_with(int64_t max_bytes)
 {
     env e = {.server = mu_rpc_server_new("muster", "localhost:0", .max_bytes = max_bytes)};

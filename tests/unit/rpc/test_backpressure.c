@@ -1,4 +1,5 @@
-// A client that does not read: what waits for it is bounded, it is lost in the heartbeat's time, and others are served.
+// A client that does not read: the bytes that wait for it are bounded, it is lost after the heartbeat's time, and other
+// clients are served.
 #include "rpc/server/server.h"
 #include "rpc_test.h"
 
@@ -41,7 +42,7 @@ static void connect_ends(ends *e)
     expect_result(mu_rpc_call(e->other, "nothing"), MU_OK, "");
 }
 
-// The largest number of bytes that wait in the server for any of its clients, as frames.
+// Returns the largest number of bytes that wait in the server for one of its clients, as frames.
 static size_t most_unsent(mu_rpc_server *server)
 {
     size_t most = 0;
@@ -63,7 +64,7 @@ static bool is_paused(mu_rpc_server *server)
     return paused;
 }
 
-// Answers of 80 MB are asked for; as many bytes as may wait, a frame, and the parts on their way are the most that do.
+// Answers of 80 MB are requested; at most the allowed number of bytes, one frame and the parts on their way may wait.
 static void test_a_client_that_does_not_read(void **state)
 {
     static ends e;
@@ -84,7 +85,7 @@ static void test_a_client_that_does_not_read(void **state)
     most = MU_MAX(most, most_unsent(e.server));
     if (most > bound)
         fail_msg("%zu bytes wait for a client that does not read", most);
-    // It is lost after a heartbeat, and with it all that waits.
+    // The client is lost after a heartbeat, and everything that waits for it is dropped.
     for (int i = 0; i < 20000 && most_unsent(e.server) > 0; i++)
         usleep(1000);
     assert_int_equal(most_unsent(e.server), 0);
@@ -93,7 +94,7 @@ static void test_a_client_that_does_not_read(void **state)
     mu_pool_close(pool);
 }
 
-// One that reads again gets every answer.
+// A client that reads again gets every answer.
 static void test_a_client_that_reads_late(void **state)
 {
     static ends e;
@@ -146,7 +147,7 @@ static mu_message *filled(const mu_value *arguments, void *arg)
     return mu__message_filled(&spec, fill, NULL);
 }
 
-// An answer without room takes no memory, and the error names the call that holds the most.
+// An answer for which there is no room takes no memory, and the error names the call that holds the most.
 static void test_answers_count_before_they_take_memory(void **state)
 {
     (void)state;

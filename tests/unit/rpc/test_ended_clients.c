@@ -1,7 +1,7 @@
-// What a server knows of a client whose connection has ended, when another client has its slot: a copy of variables
-// takes over at once from a primary that has closed its connection, and waits for the lease of a silent one. What a
-// connection that is reset says, and a server that cannot be dialled. And when a coordinator counts as gone, so that
-// what it made is freed.
+// What a server knows of a client whose connection has ended after another client has taken its slot: a copy of
+// variables takes over at once from a primary that has closed its connection, and waits for the lease of a silent one.
+// What follows from a connection that was reset, and from a server that cannot be dialled. Also when a coordinator
+// counts as gone, so that its objects are freed.
 #include "base/system.h"
 #include "rpc/client/client.h"
 #include "rpc/rpc.h"
@@ -18,7 +18,7 @@ static mu_value *own_number(mu_value *arguments, void *arg)
     return number(1);
 }
 
-// Connects, has its number noted, and ends the connection; with one slot each gets the same one.
+// Connects, records the client's number, and ends the connection; with one slot each client gets the same one.
 static void visit(const char *address)
 {
     mu_pool *pool = mu_pool_open();
@@ -85,8 +85,8 @@ static mu_client_state state_after_reset(mu_rpc_server *server, uint64_t *number
     return state;
 }
 
-// A process that dies with input that it has not read resets its connections, and so may a network. Between processes
-// of one host there is none.
+// A process that dies with unread input resets its connections, but a network may reset them too. Between processes of
+// one host there is no network.
 static void test_a_reset_is_an_end_on_one_host(void **state)
 {
     (void)state;
@@ -103,7 +103,7 @@ static void test_a_reset_is_an_end_on_one_host(void **state)
     system_of_test.memory_domain = mu__linux.memory_domain;
 }
 
-// Whether the client thinks that its server's process is gone, once it has dialled again.
+// Returns whether the client thinks that its server's process is gone, after it has dialled again.
 static bool is_gone(mu_rpc_client *client)
 {
     bool gone = false, tried = false;
@@ -125,7 +125,8 @@ static void wait_for_end(mu_rpc_client *client)
         usleep(1000);
 }
 
-// The server closes the connection, as when it dies. That it cannot be dialled proves its end only if its host says so.
+// The server closes the connection, as when it dies. Failing to dial it proves its end only if its host refuses the
+// connection.
 static void test_who_refuses_connections_is_gone(void **state)
 {
     static const int reasons[] = {EHOSTUNREACH, EMFILE, ETIMEDOUT};
@@ -159,7 +160,7 @@ static void test_who_refuses_connections_is_gone(void **state)
 
 static void count(void *arg) { ++*(int *)arg; }
 
-// A connection as the server sees it, which begins, or ends.
+// Begins or ends a connection as the server sees it.
 static mu_connection *joins(mu_rpc_server *server, int i, mu_role role)
 {
     mu_connection *connection = &server->connections[i];
@@ -242,7 +243,7 @@ static void *clear(void *arg)
     return NULL;
 }
 
-// It begins by clearing the server, and what it makes after that stays.
+// A coordinator begins by clearing the server; the objects that it makes after that are kept.
 static void test_a_clear_waits_for_the_end_of_another(void **state)
 {
     pthread_t orphans, clearing;

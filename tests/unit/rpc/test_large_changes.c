@@ -38,7 +38,7 @@ static mu_value *take_early(mu_value *arguments, void *arg)
     return mu__numbers_value((int64_t[]){head[MU_STAGE_EPOCH], early_code}, 2);
 }
 
-// A primary whose copy is that one, and complete.
+// A primary whose copy is the test's own, and complete.
 static updates begin(mu_status code, bool holds)
 {
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
@@ -100,8 +100,8 @@ static void expect_read(updates *u)
                   EPOCH + 1, 0, MU_OK);
 }
 
-// While the arguments of one change are on their way to the copy, others change the store and read what they changed,
-// and the copy's word holds.
+// While the arguments of one change are on their way to the copy, others change the store and read their changes, and
+// the copy's acknowledgement counts.
 static void test_a_large_change_holds_up_nobody(void **state)
 {
     int64_t row[MU_N_STATE];
@@ -165,7 +165,7 @@ static void test_a_copy_repeats_large_changes(void **state)
     mu_pool_close(pool);
 }
 
-// A copy that has no room for it beside others gets the change in its place.
+// A copy without room for the arguments beside others gets the change in its place.
 static void test_what_cannot_be_sent_ahead_is_sent_in_its_place(void **state)
 {
     (void)state;
@@ -179,7 +179,7 @@ static void test_what_cannot_be_sent_ahead_is_sent_in_its_place(void **state)
     mu_pool_close(pool);
 }
 
-// So does one that speaks a version of the wire that knows nothing of this, and it is not asked.
+// So does a copy that speaks a version of the wire without this; it is not even asked.
 static void test_an_older_copy_is_sent_nothing_ahead(void **state)
 {
     (void)state;
@@ -198,8 +198,8 @@ static void test_an_older_copy_is_sent_nothing_ahead(void **state)
     mu_pool_close(pool);
 }
 
-// A change that fails is none for the copy, and a request that is cancelled or led elsewhere waits no longer. The copy
-// hears that nothing comes of them.
+// The copy does not get a change that fails, and a request that is cancelled, or whose store is led elsewhere, stops
+// waiting. The copy is told to drop their arguments.
 static void test_what_is_for_no_change_is_given_up(void **state)
 {
     (void)state;
@@ -224,7 +224,7 @@ static void test_what_is_for_no_change_is_given_up(void **state)
     mu_pool_close(pool);
 }
 
-// What is given up behind a change that the copy still needs: it is told once that change is made.
+// Arguments are given up after a change that the copy still needs: the copy is told once that change is made.
 static void test_what_is_given_up_behind_another(void **state)
 {
     (void)state;
@@ -244,7 +244,8 @@ static void test_what_is_given_up_behind_another(void **state)
     mu_pool_close(pool);
 }
 
-// The copy keeps a bounded number of bytes, or one message of any size, of which several are sent one after the other.
+// The copy keeps a bounded number of bytes, or one message of any size; several such messages are sent one after the
+// other.
 static void test_a_copy_keeps_little_of_what_comes_ahead(void **state)
 {
     enum { MIB = 25, CHANGES = 4 };
@@ -377,7 +378,7 @@ static void test_numbers_that_nothing_has(void **state)
     mu_pool_close(pool);
 }
 
-// However many takes wait for others' changes, a large change waits beside them until the copy has its arguments.
+// However many takes wait for others' changes, a large change also waits until the copy has its arguments.
 static void test_waiting_takes_leave_room_for_large_changes(void **state)
 {
     enum { MOST_TAKES = 1024 };

@@ -1,4 +1,4 @@
-// Values as bytes: they come back as they were, and damage is an error.
+// Values as bytes: decoding gives the same values, and damage is an error.
 #include "rpc/rpc.h"
 #include "rpc_test.h"
 
@@ -136,7 +136,7 @@ static void test_damage_is_an_error(void **state)
     }
 }
 
-// What an element takes in memory is much more than what it takes in a message.
+// An element takes much more in memory than in a message.
 static void test_lists_have_a_limit(void **state)
 {
     enum { MOST = 1 << 20, BYTES = 8 << 20 };
@@ -145,7 +145,7 @@ static void test_lists_have_a_limit(void **state)
     mu_pool *pool = mu_pool_open();
     mu_message *message = mu__message_new(BYTES);
     for (int nested = 0; nested < 2; nested++) {
-        // A list of one list of as many as there may be is one too many.
+        // A list with one list of the maximal number of elements has one element too many.
         const uint32_t n = nested ? MOST : MOST + 1;
         memset(message->data, 0, BYTES);
         memcpy(message->data, nested ? "\2\1\0\0\0\2" : "\2", nested ? 6 : 1);

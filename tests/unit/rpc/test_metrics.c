@@ -1,5 +1,5 @@
-// What a server shows of itself over HTTP, hostile requests for it, how a server is drained, and that it waits for
-// descriptors when it has none.
+// The numbers that a server shows over HTTP, hostile requests for them, draining a server, and a server that waits for
+// file descriptors when it has none.
 #include "../../metrics_page.h"
 #include "base/system.h"
 #include "rpc/server/call_metrics.h"
@@ -117,7 +117,7 @@ static int take_or_refuse(int listener)
     return -1;
 }
 
-// Returns its argument if the page came.
+// Returns its argument if the page was received.
 static void *ask_for_numbers(void *port)
 {
     static char text[1 << 16];
@@ -125,7 +125,7 @@ static void *ask_for_numbers(void *port)
     return came && strstr(text, "200 OK") ? port : NULL;
 }
 
-// A page that is asked for then is written once there are descriptors again, and the listener does not spin until then.
+// A page requested then is written as soon as there are descriptors again, and until then the listener does not spin.
 static void test_a_page_waits_for_descriptors(void **state)
 {
     (void)state;

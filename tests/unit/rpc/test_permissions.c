@@ -1,4 +1,5 @@
-// Roles, which are part of the proof of the key, and versions of the wire: old and new ends speak the older one.
+// Roles, which are part of the proof of the key, and versions of the wire: a new and an old end both speak the older
+// version.
 #include "rpc/client/client.h"
 #include "rpc/server/server.h"
 #include "rpc/services/service.h"
@@ -34,7 +35,7 @@ static mu_status call(mu_rpc_client *client, const char *method)
     return mu_rpc_result_error(mu_rpc_call(client, method)).code;
 }
 
-// Each role, with what it may do: its own methods, make and clear variables, read numbers about the server.
+// Each role and what it may do: call its own methods, make and clear variables, read numbers about the server.
 static void test_who_may_do_what(void **state)
 {
     static const struct {
@@ -59,7 +60,7 @@ static void test_who_may_do_what(void **state)
     mu_pool_close(pool);
 }
 
-// Every method of a task's server, and who may call it beside the owners.
+// Every method of a task's server, and the roles that may call it besides the owner.
 static const struct {
     const char *method;
     bool worker, ps, metrics;
@@ -107,7 +108,7 @@ static mu_rpc_client *client_of(mu_server *server, mu_role role)
 
 static bool is_denied(mu_rpc_result *result) { return mu_rpc_result_error(result).code == MU_PERMISSION_DENIED; }
 
-// The same method as the server's own, and as one of a store.
+// The same method as the server's own, and as a method of a store.
 static void expect_denied(mu_rpc_client *client, size_t i, bool may, bool may_call_stores)
 {
     static const int64_t ask[MU_N_ASK];
@@ -119,7 +120,7 @@ static void expect_denied(mu_rpc_client *client, size_t i, bool may, bool may_ca
         fail_msg("\"%s\" is %s", method, may ? "denied" : "permitted");
 }
 
-// The methods that the server lists are those of the table, so that a new one gets its row here.
+// The server lists exactly the methods of the table, so a new method needs a row here.
 static void expect_all_listed(mu_rpc_client *client)
 {
     const mu_value *listed = mu_rpc_result_value(mu_rpc_call(client, "muster.methods"));
@@ -167,7 +168,7 @@ static void test_every_method(void **state)
     mu_pool_close(pool);
 }
 
-// What a later version may add is not a worker's until it has a row, and an older end is told why.
+// A method that a later version may add is closed to workers until it has a row, and an older end is told why.
 static void test_unknown_methods_and_versions(void **state)
 {
     (void)state;
@@ -208,7 +209,7 @@ static void test_neighbouring_versions(void **state)
         }
 }
 
-// What came with version 5 is not sent to a server of version 4, and is refused by its name.
+// Requests that came with version 5 are not sent to a server of version 4 and are refused by name.
 static void test_an_older_server_is_named(void **state)
 {
     (void)state;
@@ -260,7 +261,7 @@ static mu_value *ask_late(mu_value *arguments, void *arg)
     return number(0);
 }
 
-// A worker's call may do what a worker may, also when it has left and the coordinator has its slot.
+// A worker's call has a worker's permissions, also after the worker has left and the coordinator has its slot.
 static void test_a_call_keeps_its_role(void **state)
 {
     (void)state;

@@ -1,6 +1,6 @@
-// The coordinator's part of stores with servers whose answers the test makes: what may not hold up a lost server, and
-// what is not lost yet. Where a lease ends, the clock of the library is put forward instead of waiting: no test depends
-// on how busy the machine is.
+// The coordinator's placement of stores, with servers whose answers the test makes: what must not delay the replacement
+// of a lost server, and what does not count as lost yet. Where a lease must end, the test advances the library's clock
+// instead of waiting, so no test depends on how busy the machine is.
 #include "base/system.h"
 #include "rpc/client/client.h"
 #include "rpc/rpc.h"
@@ -10,8 +10,7 @@
 
 #include <stdatomic.h>
 
-// HEARTBEAT: of the placement, in seconds; a server is promised 0.65 heartbeats after each of its answers, and is asked
-// at least six times in one.
+// HEARTBEAT: in seconds. An answer gives its server a lease of 0.65 heartbeats; it is asked at least six times in one.
 enum { SERVERS = 2, MOST = 3, HEARTBEAT = 20, LIMIT_S = 20 };
 
 static atomic_int n_restored, n_lost[MOST];    // lost: of store i
@@ -58,7 +57,7 @@ static int64_t clock_ahead(void)
     return mu__linux.now_ns() + ahead_ns;
 }
 
-// Of store 0 while it is stuck, else of a store that the coordinator does not know.
+// Answers for store 0 while it is stuck, else for a store that the coordinator does not know.
 static mu_value *state(mu_value *arguments, void *arg)
 {
     const int64_t row[MU_N_STATE] = {[MU_STATE_STORE] = stuck ? 0 : MU_MOST_STORES, [MU_STATE_EPOCH] = last_epoch[0],
@@ -157,7 +156,7 @@ typedef struct cluster {
     mu_placement *placement; // owned
 } cluster;
 
-// As a client sees it while the network is away: the connection is not there, and the server has not closed it.
+// The client's view while the network is away: there is no connection, and the server has not closed it.
 static uint64_t connection_is_away(mu_rpc_client *client)
 {
     pthread_mutex_lock(&client->lock);
@@ -167,7 +166,7 @@ static uint64_t connection_is_away(mu_rpc_client *client)
     return server;
 }
 
-// As it sees it when the server's process has ended.
+// The client's view after the server's process has ended.
 static void process_is_gone(mu_rpc_client *client)
 {
     pthread_mutex_lock(&client->lock);
@@ -200,14 +199,14 @@ static bool all_have_answered(cluster c)
     return all;
 }
 
-// No answer of its server is on its way: one that came after the clock was put forward would count from then.
+// Waits until no answer of the server is on its way: one that came after the clock was advanced would count from then.
 static uint64_t goes_away(cluster c, int i)
 {
     STEP_UNTIL(c.placement, all_have_answered(c));
     return connection_is_away(c.clients[i]);
 }
 
-// Puts the clock forward by so many heartbeats. At the end, and half-way, all that are there are asked and answer.
+// Advances the clock by so many heartbeats. Half-way and at the end all servers that are there are asked and answer.
 static void pass(cluster c, double heartbeats)
 {
     step_for(c.placement, 0); // takes what has come until now
@@ -247,8 +246,7 @@ static cluster place_cluster(int replicas, double heartbeat, double snapshot_sec
     return place_servers(SERVERS, replicas, heartbeat, snapshot_seconds);
 }
 
-// A call that the placement no longer waits for may still run on a server and read the stores: it ends before the pool
-// frees them.
+// A call that the placement has given up may still read the stores on a server: it must end before the pool frees them.
 static void end_cluster(cluster c)
 {
     ahead_ns = 0;
@@ -257,7 +255,7 @@ static void end_cluster(cluster c)
         mu_rpc_server_stop(c.servers[i]);
 }
 
-// With a snapshot that is written.
+// With a snapshot on disk.
 static cluster make_cluster_with(int replicas, double heartbeat)
 {
     cluster c = place_cluster(replicas, heartbeat, 0.01);
@@ -289,7 +287,7 @@ static cluster make_copied_cluster_of(int servers)
 
 static cluster make_copied_cluster(void) { return make_copied_cluster_of(SERVERS); }
 
-// One server takes long to write its part of a snapshot, and the other is lost: all go back to the one before at once.
+// One server is slow to write its part of a snapshot, and the other is lost: all go back to the previous one at once.
 static void test_a_slow_disk_does_not_hold_up_what_is_lost(void **state)
 {
     (void)state;
@@ -306,8 +304,8 @@ static void test_a_slow_disk_does_not_hold_up_what_is_lost(void **state)
     mu_pool_close(pool);
 }
 
-// Before any server hears of a cut, the coordinator's own requests have its number: they may come of what a worker has
-// seen behind the cut of one server, and another server's cut is made before them.
+// The coordinator's own requests carry a cut's number before any server learns of the cut: they may be based on values
+// that a worker has seen behind the cut of one server, and another server's cut is made before them.
 static void test_the_coordinator_knows_of_its_cuts(void **state)
 {
     (void)state;
@@ -320,8 +318,8 @@ static void test_the_coordinator_knows_of_its_cuts(void **state)
     mu_pool_close(pool);
 }
 
-// Two servers are away, one for longer than it may lead a store. Both are back, as the same processes, before the other
-// one's time is over: they have what they had.
+// Two servers are away, one of them for longer than its lease. Both are back, as the same processes, before the other
+// one's lease has ended: they still have their values.
 static void test_who_comes_back_in_time_loses_nothing(void **state)
 {
     (void)state;
@@ -358,7 +356,7 @@ static void test_a_copy_that_is_away_is_waited_for(void **state)
 }
 
 // The coordinator's connection to a server is away for a moment. Its copy is not told to take over: it would refuse the
-// primary from then on, and nobody would answer until the primary's lease has ended.
+// primary from then on, and neither would answer until the primary's lease has ended.
 static void test_a_primary_that_is_away_is_waited_for(void **state)
 {
     (void)state;
@@ -378,7 +376,7 @@ static void test_a_primary_that_is_away_is_waited_for(void **state)
     mu_pool_close(pool);
 }
 
-// A connection that ends may be the network's doing; that the process is gone is known before its lease is over.
+// A connection may end because of the network. Here the process is known to be gone before its lease is over.
 static void test_a_connection_that_ends_ends_no_primary(void **state)
 {
     (void)state;
@@ -395,7 +393,7 @@ static void test_a_connection_that_ends_ends_no_primary(void **state)
     mu_pool_close(pool);
 }
 
-// A copy was told to take over, and has not done so when it is away too; then the primary is back, and the copy is not.
+// A copy was told to take over, and is away too before it has done so; then the primary is back and the copy is not.
 static void test_a_primary_does_not_wait_for_a_copy_that_is_gone(void **state)
 {
     (void)state;
@@ -418,7 +416,7 @@ static void test_a_primary_does_not_wait_for_a_copy_that_is_gone(void **state)
     mu_pool_close(pool);
 }
 
-// A snapshot takes longer to read than two heartbeats: the order is not given again meanwhile.
+// Reading a snapshot takes longer than two heartbeats: the order is not repeated meanwhile.
 static void test_a_snapshot_is_read_once(void **state)
 {
     (void)state;
@@ -438,8 +436,8 @@ static void test_a_snapshot_is_read_once(void **state)
 
 // ---- Servers that are back while others are told to lead -----------------------------------------
 
-// A server is back, as the same process, while another one reads the snapshot for its store: it is told to stop with
-// the first question, before it has a lease.
+// A server is back, as the same process, while another one reads the snapshot for its store: the first question tells
+// it to stop, before it has a lease.
 static void test_a_store_that_goes_back_has_no_other_primary(void **state)
 {
     (void)state;
@@ -461,7 +459,7 @@ static void test_a_store_that_goes_back_has_no_other_primary(void **state)
     mu_pool_close(pool);
 }
 
-// A server was told to go back, and its answer does not come: while it is there, no other one is told to.
+// A server was told to go back, and its answer does not come: while it is there, no other server is told to.
 static void test_who_may_have_gone_back_is_told_again(void **state)
 {
     (void)state;
@@ -482,8 +480,7 @@ static void test_who_may_have_gone_back_is_told_again(void **state)
     mu_pool_close(pool);
 }
 
-// A copy was told to take over, and may have done so unheard. It is back while its primary, which was back before, is
-// told to continue.
+// A copy that was told to take over, and may have, is back while its primary, back earlier, is told to continue.
 static void test_a_store_that_continues_has_no_other_primary(void **state)
 {
     (void)state;
@@ -528,8 +525,8 @@ static void test_no_cut_while_a_copy_takes_over(void **state)
     mu_pool_close(pool);
 }
 
-// All stores go back because a process is gone. Another one connects from its address while the orders are made: they
-// are about what was known when the step began.
+// All stores go back because a process is gone. Another process connects from its address while the orders are made:
+// the orders are based on what was known when the step began.
 static void test_a_server_connects_during_a_step(void **state)
 {
     (void)state;
@@ -573,7 +570,7 @@ static void test_a_store_is_not_lost_at_once(void **state)
     mu_pool_close(pool);
 }
 
-// Server 0 tells clients that store 1 is lost, and is then another process, which does not know.
+// Server 0 tells clients that store 1 is lost, and is then replaced by another process, which does not know that.
 static void test_who_is_asked_knows_what_is_lost(void **state)
 {
     (void)state;
@@ -591,7 +588,7 @@ static void test_who_is_asked_knows_what_is_lost(void **state)
     mu_pool_close(pool);
 }
 
-// A server becomes a primary, answers, and ends; the next process at its address is not taken for it.
+// A server becomes a primary, answers and ends; the next process at its address is not mistaken for it.
 static void test_who_answered_is_primary(void **state)
 {
     (void)state;
@@ -606,8 +603,8 @@ static void test_who_answered_is_primary(void **state)
     mu_pool_close(pool);
 }
 
-// A primary and its copy are away. Server 0 is another process then: once the copy is gone too, nobody has the store.
-// The copy is back after all, and takes over.
+// A primary and its copy are away, and server 0 is then another process: once the copy is gone too, no server has the
+// store. The copy comes back after all and takes over.
 static void test_a_store_and_its_copy_are_lost(void **state)
 {
     (void)state;
@@ -629,8 +626,8 @@ static void test_a_store_and_its_copy_are_lost(void **state)
     mu_pool_close(pool);
 }
 
-// A store was told lost; the server with it, or with its copy, is back, and has freed everything meanwhile: the loss is
-// told again.
+// A store was reported lost; its server, or the one with its copy, is back and has freed everything meanwhile: the loss
+// is reported again.
 static void test_who_is_back_has_nothing(void **state)
 {
     (void)state;
@@ -652,7 +649,7 @@ static void test_who_is_back_has_nothing(void **state)
     }
 }
 
-// A server is there and does not take its copy: it is tried again after a heartbeat, after two, and so on, because
+// A server is there but does not accept its copy: it is tried again after one heartbeat, after two, and so on, because
 // updates may have to wait for it meanwhile.
 static void test_a_copy_that_never_ends_is_tried_less_often(void **state)
 {
@@ -676,8 +673,8 @@ static void test_a_copy_that_never_ends_is_tried_less_often(void **state)
     mu_pool_close(pool);
 }
 
-// The order to go on without a copy does not reach its primary: it is sent again at once, whenever the next copy is
-// due, and no cut is made before it is followed.
+// The order to continue without a copy does not reach the primary: it is sent again at once, whenever the next copy is
+// due, and no cut is made before the primary follows it.
 static void test_the_order_to_go_on_without_a_copy_is_repeated(void **state)
 {
     (void)state;
@@ -697,7 +694,7 @@ static void test_the_order_to_go_on_without_a_copy_is_repeated(void **state)
     mu_pool_close(pool);
 }
 
-// A primary that cannot begin a copy leads on without one, and is not asked for one without end.
+// A primary that cannot begin a copy leads without one, and is not asked for one for ever.
 static void test_a_copy_that_cannot_begin_is_tried_less_often(void **state)
 {
     (void)state;
@@ -717,7 +714,7 @@ static void test_a_copy_that_cannot_begin_is_tried_less_often(void **state)
     mu_pool_close(pool);
 }
 
-// Store 0 has been given a copy, which does not end and is taken away.
+// Store 0 has been given a copy that does not become complete; the copy is taken away.
 static void take_first_copy_away(cluster c)
 {
     assert_int_equal(n_copied, 1);
@@ -728,8 +725,7 @@ static void take_first_copy_away(cluster c)
     assert_int_equal(n_continued, 2);
 }
 
-// A server that did not take its copy starts again: the new process is given a copy at once, and the old one is not
-// because its connection was away.
+// A server that did not accept its copy is given it at once if it starts again, but not if its connection comes back.
 static void test_a_server_that_starts_again_is_given_a_copy(void **state)
 {
     (void)state;
@@ -751,7 +747,7 @@ static void test_a_server_that_starts_again_is_given_a_copy(void **state)
     mu_pool_close(pool);
 }
 
-// Where there is a third server, that is given the next copy.
+// If there is a third server, that one is given the next copy.
 static void test_the_next_copy_is_on_another_server(void **state)
 {
     (void)state;

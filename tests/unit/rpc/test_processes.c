@@ -1,4 +1,4 @@
-// Servers in processes of their own: killed, started again, stopped, and strangers at their door.
+// Servers in processes of their own: killed, started again, stopped, and strangers that connect to them.
 //
 // The program starts itself: "server ADDRESS" is a server that counts its calls.
 #include "comm/sessions/net.h"

@@ -1,4 +1,4 @@
-// The table of requests seen: what stays of clients that have ended. Time is the test's own.
+// The table of requests seen: what it keeps of clients that have ended. The test has its own clock.
 #include "base/system.h"
 #include "rpc/rpc.h"
 #include "rpc/stores/store.h"
@@ -37,8 +37,8 @@ static size_t answers_of(const mu_seen *seen, size_t *n_requests)
     return n;
 }
 
-// Workers come, are answered, and end, for hours: their answers do not stay, and their requests are known all the same,
-// so that none is done twice.
+// Workers come, are answered, and end, for hours: their answers are not kept, but their requests are still known, so
+// that none is done twice.
 static void test_answers_of_clients_that_have_ended(void **state)
 {
     mu_seen seen = {0}, copy = {0};
@@ -69,7 +69,7 @@ static void test_answers_of_clients_that_have_ended(void **state)
     assert_int_equal(seen.bytes, 0);
 }
 
-// However many answers wait, those of clients that may ask again stay.
+// However many answers wait, those of clients that may ask again are kept.
 static void test_answers_that_may_be_asked_for(void **state)
 {
     mu_seen seen = {0};
@@ -85,8 +85,8 @@ static void test_answers_that_may_be_asked_for(void **state)
     mu_pool_close(pool);
 }
 
-// A client that says of no answer that it has it, under one name or many: the table does not grow without end, nothing
-// is done twice, and who asked last keeps the answer.
+// A client never acknowledges an answer, under one name or many: the table does not grow without bound, no request is
+// done twice, and the client that asked last keeps its answer.
 static void test_answers_that_nobody_takes(void **state)
 {
     enum { REQUESTS = 3000, MOST = 1 << 30 };
@@ -114,8 +114,8 @@ static void test_answers_that_nobody_takes(void **state)
     }
 }
 
-// More requests than the table keeps, with answers of several elements: it goes to a copy as one message all the same,
-// and who asks is never the one that is forgotten.
+// More requests than the table keeps, with answers of several elements: the table still goes to a copy as one message,
+// and the client that is asking is never the one that is forgotten.
 static void test_a_full_table_can_be_sent(void **state)
 {
     enum { NAMES = 600, EACH = 512, MOST_KEPT = 1 << 18 };
@@ -149,7 +149,7 @@ static void test_a_full_table_can_be_sent(void **state)
     mu_pool_close(pool);
 }
 
-// An answer that no message can hold is not kept, the request is; and no number of a request is beyond forgetting.
+// An answer that no message can hold is not kept, but the request is; and requests of any number can be forgotten.
 static void test_what_the_table_does_not_keep(void **state)
 {
     enum { MANY = (1 << 18) + 1 };

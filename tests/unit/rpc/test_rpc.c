@@ -281,8 +281,8 @@ static mu_value *is_there(mu_value *arguments, void *arg)
     return number(mu__worker_is_here(arg));
 }
 
-// Of two calls that wait for a busy thread, one is cancelled and the server ends before the other; the thread then gets
-// to both.
+// Two calls wait for a busy thread; before it is free, one of them is cancelled and the server ends. Then the thread
+// handles both.
 static void test_calls_on_a_given_thread(void **state)
 {
     (void)state;
@@ -317,7 +317,7 @@ static void test_limits(void **state)
     const int64_t n = 300000;
     mu_tensor *large = mu_tensor_new(MU_F32, 1, &n, NULL);
     expect_result(mu_rpc_call(e.client, "echo", mu_of(large)), MU_RESOURCE_EXHAUSTED, "max_bytes");
-    // More calls than the server takes wait here.
+    // More calls wait here than the server accepts.
     mu_rpc_result *results[100];
     for (int i = 0; i < 100; i++)
         results[i] = mu_rpc_call(e.client, "multiply", pair(i, 2));

@@ -224,7 +224,7 @@ static mu_value *forget_later(mu_value *arguments, void *arg)
     return NULL;
 }
 
-// A request that tells what was released fails; then one that waits fails.
+// A request that reports released objects fails; then one that waits fails.
 static void test_what_is_released_is_told_until_it_is_heard(void **state)
 {
     (void)state;
@@ -263,7 +263,7 @@ static void test_what_is_released_is_told_until_it_is_heard(void **state)
 
 static atomic_int n_slow, n_slow_ended;
 
-// Goes on for a while although it is cancelled, as an update that has begun does.
+// Continues for a while although it is cancelled, as an update does once it has begun.
 static mu_value *be_slow(mu_value *arguments, void *arg)
 {
     enum { MOST_WAIT = 5000 };
@@ -306,7 +306,7 @@ static void *cancel_slow(void *arg)
     return NULL;
 }
 
-// A request to a store is cancelled while its primary changes something: it is waited for until that has ended.
+// A request to a store is cancelled while its primary is changing something: the call waits until the change has ended.
 static void test_a_cancelled_request_is_settled(void **state)
 {
     pthread_t thread;
@@ -327,7 +327,7 @@ static void test_a_cancelled_request_is_settled(void **state)
     mu_pool_close(pool);
 }
 
-// One of two calls fails: the other one is cancelled, and waited for.
+// One of two calls fails: the other one is cancelled, and its end is waited for.
 static void test_calls_beside_one_that_fails_are_settled(void **state)
 {
     (void)state;

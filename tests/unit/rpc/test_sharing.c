@@ -1,4 +1,5 @@
-// Messages through shared memory: when both ends are on one host, whole, and refused when the memory is not theirs.
+// Messages through shared memory: used if both ends are on one host, complete, and refused if the memory is not the
+// sender's.
 #include "comm/sessions/slots.h"
 #include "rpc/client/client.h"
 #include "rpc/server/server.h"
@@ -88,7 +89,7 @@ static void wait_for_no_bytes(mu_rpc_server *server)
     assert_int_equal(used, 0);
 }
 
-// Parts of a message are on their way before the first is answered; nothing of one that is refused stays behind.
+// Parts of a message are on their way before the first one is answered; nothing of a refused message remains.
 static void test_refused_messages(void **state)
 {
     (void)state;
@@ -190,7 +191,8 @@ static void test_memory_that_can_shrink(void **state)
     close(fd);
 }
 
-// The limit counts for memory shared between processes too, and exceeding it raises a signal that ends a program.
+// The limit on memory also covers memory shared between processes, and exceeding it raises a signal that ends a
+// program.
 static void test_a_limit_on_files(void **state)
 {
     const uint8_t proof[MU_KEY_BYTES] = {0};

@@ -1,12 +1,12 @@
-// Copies that are slow to take what their primary sends: what waits for them is bounded, no update is lost, and a copy
-// that gets on is not given up.
+// Copies that are slow to accept their primary's messages: the bytes that wait for them are bounded, no update is lost,
+// and a copy that makes progress is not given up.
 #include "copies_test.h"
 
 #include <stdatomic.h>
 
 enum { MORE_UPDATES = 4, ALL_MESSAGES = 1 << 30, LARGE_MIB = 64 };
 
-// Whether an update is acknowledged; false: its answer waits for the copy.
+// Returns whether an update is acknowledged; if not, its answer waits for the copy.
 static bool is_acknowledged(updates *u, mu_rpc_result *result)
 {
     bool waits = false;
@@ -19,7 +19,8 @@ static bool is_acknowledged(updates *u, mu_rpc_result *result)
     return !waits;
 }
 
-// Updates until one waits for the copy; how many were acknowledged. It asserts nothing, because the copy stands still.
+// Makes updates until one waits for the copy; returns how many were acknowledged. Asserts nothing, because the copy is
+// stopped meanwhile.
 static int update_until_one_waits(updates *u)
 {
     const int before = u->n;
@@ -45,8 +46,8 @@ static void create_large(updates *u, int mib)
                   MU_OK);
 }
 
-// The server of the copy stands still while its first transfer is on its way: the updates that the primary keeps for it
-// are bounded, and none of them is lost.
+// The copy's server is stopped while its first transfer is on its way: the updates that the primary keeps for it are
+// bounded, and none of them is lost.
 static void test_a_copy_that_stands_still(void **state)
 {
     (void)state;
@@ -70,8 +71,8 @@ static void test_a_copy_that_stands_still(void **state)
     mu_pool_close(pool);
 }
 
-// An assignment keeps the memory in which its value arrived, and an update may change it there: what is still to be
-// sent to the copy stays as it was.
+// An assignment keeps the memory in which its value arrived, and an update may change it there: bytes that are still to
+// be sent to the copy must not change.
 static void test_an_update_follows_an_assignment_that_waits(void **state)
 {
     (void)state;
@@ -114,7 +115,7 @@ static mu_value *take_when_allowed(mu_value *arguments, void *arg)
     return mu__numbers_value((int64_t[]){head[MU_COPY_EPOCH], MU_OK}, 2);
 }
 
-// Until the primary has the copy's answers.
+// Waits until the primary has the copy's answers.
 static void let_take(updates *u, int messages)
 {
     int64_t position = 0;
@@ -140,7 +141,8 @@ static mu_rpc_server *start_taking(void)
     return server;
 }
 
-// A copy that takes its primary's state slowly: updates go on half as fast, in messages that a server has room for.
+// A copy accepts its primary's state slowly: updates continue at half the speed, in messages for which a server has
+// room.
 static void test_updates_go_half_as_fast_as_a_slow_copy(void **state)
 {
     enum { OF_STATE = 40, TAKEN = 20, BEFORE = 2 }; // BEFORE: the beginning, and "v"
@@ -171,7 +173,7 @@ static void test_updates_go_half_as_fast_as_a_slow_copy(void **state)
 
 static atomic_bool arrived;
 
-// Lets a server take some parts of what comes four times in a second.
+// Lets a server accept some parts of its input four times per second.
 static void *slow_down(void *arg)
 {
     mu_rpc_server *server = arg;
@@ -184,7 +186,7 @@ static void *slow_down(void *arg)
     return NULL;
 }
 
-// Until the primary has connected, and its first message is there.
+// Waits until the primary has connected and its first message is there.
 static void wait_for_call(mu_rpc_server *server)
 {
     bool called = false;
@@ -197,7 +199,7 @@ static void wait_for_call(mu_rpc_server *server)
     assert_true(called);
 }
 
-// A message takes longer than a heartbeat, and its parts arrive: the primary does not say that its copy is stuck.
+// A message takes longer than a heartbeat, but its parts arrive: the primary does not report its copy as stuck.
 static void test_a_variable_takes_longer_than_a_heartbeat(void **state)
 {
     int64_t row[MU_N_STATE] = {0};
@@ -229,7 +231,8 @@ static void test_a_variable_takes_longer_than_a_heartbeat(void **state)
     mu_pool_close(pool);
 }
 
-// What the copy has of a large variable counts before it acknowledges the variable: updates do not wait for all of it.
+// Bytes that the copy has of a large variable count before it acknowledges the variable: updates do not wait for all of
+// it.
 static void test_updates_go_on_while_a_large_variable_arrives(void **state)
 {
     (void)state;
@@ -251,7 +254,7 @@ static void test_updates_go_on_while_a_large_variable_arrives(void **state)
     mu_pool_close(pool);
 }
 
-// Within some heartbeats.
+// The primary must report its copy as stuck within some heartbeats.
 static void expect_stuck(updates *u, double heartbeat)
 {
     int64_t row[MU_N_STATE] = {0};
@@ -262,8 +265,8 @@ static void expect_stuck(updates *u, double heartbeat)
     assert_true(row[MU_STATE_STUCK]);
 }
 
-// A copy has no room for a large variable. The primary sends it again and again: that its parts arrive each time is no
-// progress.
+// A copy has no room for a large variable. The primary sends the variable again and again; that its parts arrive each
+// time does not count as progress.
 static void test_a_copy_that_refuses_a_large_variable_is_stuck(void **state)
 {
     (void)state;
@@ -279,7 +282,7 @@ static void test_a_copy_that_refuses_a_large_variable_is_stuck(void **state)
     mu_pool_close(pool);
 }
 
-// The same with a copy that was complete: the answer waits for the coordinator to take the copy away.
+// The same with a copy that was complete: the answer waits until the coordinator takes the copy away.
 static void test_a_complete_copy_that_refuses_a_large_variable_is_stuck(void **state)
 {
     (void)state;
@@ -296,7 +299,7 @@ static void test_a_complete_copy_that_refuses_a_large_variable_is_stuck(void **s
     mu_pool_close(pool);
 }
 
-// The connection to a copy that is taken away takes long to end: the server goes on meanwhile.
+// The connection to a copy that is taken away takes long to end: the server continues meanwhile.
 static void test_the_connection_to_a_copy_takes_long_to_end(void **state)
 {
     (void)state;

@@ -1,5 +1,5 @@
-// Files of snapshots that a store no longer needs: those of earlier cuts, and what a server that was killed while it
-// wrote one has left, whichever cut that was. Other stores' files stay.
+// Files of snapshots that a store no longer needs: those of earlier cuts, and those that a server left when it was
+// killed while writing, whichever cut they belong to. Other stores' files are kept.
 #include "rpc/stores/store.h"
 
 #include "../base/base_test.h"

@@ -1,4 +1,4 @@
-// Stores of a server: whose word on epochs and cuts it takes, and what changes that fail leave.
+// Stores of a server: whose epochs and cuts it accepts, and what failed changes leave behind.
 #include "stores_test.h"
 
 #include "ops/state/embedding_table.h"
@@ -17,7 +17,7 @@ static mu_value *read_rows(void)
     return mu_list(mu__text_value("w"), mu_tensor_new(MU_I64, 1, &none, NULL), MU_END);
 }
 
-// Whatever numbers a worker sends, the server refuses it, keeps what it has, and tells nobody of them.
+// Whatever numbers a worker sends, the server refuses them, keeps its own, and passes none on.
 static void test_a_client_cannot_end_a_store(void **state)
 {
     static const int64_t others[] = {INT64_MIN, -1, 0, EPOCH - 1, EPOCH + 1, MU_MOST_EPOCH, INT64_MAX};
@@ -42,7 +42,7 @@ static void test_a_client_cannot_end_a_store(void **state)
     mu_pool_close(pool);
 }
 
-// What a client says that it knew before a snapshot was restored does not make the coordinator ignore the server.
+// A number that a client knew before a snapshot was restored does not make the coordinator ignore the server.
 static void test_a_client_that_knows_too_much(void **state)
 {
     const int64_t head[MU_N_ASK] = {0, EPOCH, 0, 1, 1, 1, INT64_MAX, EPOCH - 1};
@@ -66,7 +66,7 @@ static void test_a_client_that_knows_too_much(void **state)
     mu_pool_close(pool);
 }
 
-// The number of a cut counts once the coordinator has told it.
+// A cut's number counts once the coordinator has told it to the server.
 static void test_a_cut_that_the_coordinator_told(void **state)
 {
     int64_t row[MU_N_STATE];
@@ -86,7 +86,7 @@ static mu_value *answer_with_cut(mu_value *arguments, void *arg)
     return mu_list(mu__numbers_value((int64_t[]){1, *(const int64_t *)arg, MU_OK, 1}, MU_N_ANSWER), MU_END);
 }
 
-// A client does not send on a cut that no coordinator can have begun.
+// A client does not pass on the number of a cut that no coordinator can have begun.
 static void test_a_client_believes_no_cut_that_cannot_be(void **state)
 {
     static int64_t cut;
@@ -112,7 +112,7 @@ static void test_a_client_believes_no_cut_that_cannot_be(void **state)
     mu_pool_close(pool);
 }
 
-// Orders and messages of copies with numbers from which no coordinator could count on are refused.
+// Orders and copies' messages are refused if their numbers are so large that no coordinator could count on.
 static void test_numbers_are_bounded(void **state)
 {
     (void)state;
@@ -129,7 +129,8 @@ static void test_numbers_are_bounded(void **state)
     mu_pool_close(pool);
 }
 
-// Another server cannot make a primary its copy: the coordinator must have told the primary that others lead.
+// Another server cannot turn a primary into its copy: first the coordinator must have told the primary that another
+// server leads.
 static void test_a_server_cannot_end_a_primary(void **state)
 {
     int64_t row[MU_N_STATE], answer[2];
@@ -148,7 +149,7 @@ static void test_a_server_cannot_end_a_primary(void **state)
     mu_pool_close(pool);
 }
 
-// Until a server has begun to follow an order, which then waits for a change that this test makes.
+// Waits until a server has begun to follow an order, which then waits for a change that this test makes.
 static void wait_until_it_waits(mu_rpc_server *server)
 {
     bool running = false;
@@ -162,8 +163,8 @@ static void wait_until_it_waits(mu_rpc_server *server)
     mu__sleep_ns(50000000);
 }
 
-// The server hears in which epoch another one leads store 0, and becomes its complete copy in this epoch, of a primary
-// that may not answer any more.
+// The server is told in which epoch another one leads store 0, and becomes its complete copy in this epoch, for a
+// primary that may not answer any more.
 static void make_copy(env *e, int64_t told, int64_t epoch)
 {
     int64_t row[MU_N_STATE], answer[2];
@@ -182,8 +183,8 @@ static void make_copy(env *e, int64_t told, int64_t epoch)
     pthread_mutex_unlock(&stores->lock);
 }
 
-// A copy that is told to take over waits for a change; meanwhile the coordinator gives the store to another server, and
-// says so. When the change ends, the order is too late.
+// A copy that is told to take over waits for a change; meanwhile the coordinator gives the store to another server and
+// tells the copy. When the change ends, the order is too late.
 static void test_an_order_that_waited_for_too_long(void **state)
 {
     int64_t row[MU_N_STATE];
@@ -207,7 +208,7 @@ static void test_an_order_that_waited_for_too_long(void **state)
     mu_pool_close(pool);
 }
 
-// A primary hears only in the epoch in which it is to be a copy that another server leads.
+// A primary learns that another server leads only in the epoch in which it is to be a copy.
 static void test_a_primary_becomes_a_copy(void **state)
 {
     int64_t row[MU_N_STATE];
@@ -221,7 +222,7 @@ static void test_a_primary_becomes_a_copy(void **state)
     mu_pool_close(pool);
 }
 
-// As a copy that the coordinator told to take over, and that waits for the lease of the primary: it refuses messages.
+// Answers as a copy that was told to take over and waits for the primary's lease: it refuses messages.
 static mu_value *refuse_messages(mu_value *arguments, void *arg)
 {
     int64_t head[MU_N_COPY];
@@ -230,7 +231,7 @@ static mu_value *refuse_messages(mu_value *arguments, void *arg)
     return mu__numbers_value((int64_t[]){head[MU_COPY_EPOCH] + 1, MU_ABORTED}, 2);
 }
 
-// Until the primary says that its copy does not follow it.
+// Waits until the primary reports that its copy does not follow it.
 static void wait_until_stuck(env *e, int64_t row[MU_N_STATE])
 {
     for (int i = 0; i < 5000 && row[MU_STATE_STUCK] == 0; i++) {
@@ -240,7 +241,7 @@ static void wait_until_stuck(env *e, int64_t row[MU_N_STATE])
     assert_true(row[MU_STATE_STUCK] != 0);
 }
 
-// A copy that was told to take over, and is lost before it does: the primary has answered nobody since it heard of
+// A copy was told to take over and is lost before it does. The primary has answered no request since it learned of
 // that, and has everything when the coordinator tells it to continue.
 static void test_a_primary_whose_copy_does_not_take_over(void **state)
 {
@@ -263,7 +264,7 @@ static void test_a_primary_whose_copy_does_not_take_over(void **state)
     mu_pool_close(pool);
 }
 
-// A server that told clients of a loss sends them on once another server leads the store again.
+// A server that reported a loss to clients redirects them once another server leads the store again.
 static void test_a_store_that_was_lost_is_led_elsewhere(void **state)
 {
     const int64_t led[2] = {0, EPOCH + 2};
@@ -279,7 +280,7 @@ static void test_a_store_that_was_lost_is_led_elsewhere(void **state)
     mu_pool_close(pool);
 }
 
-// A request that comes again after its client has said that it has the answer.
+// A request comes again after its client has acknowledged the answer.
 static void test_a_request_that_comes_late(void **state)
 {
     char *text = NULL;
@@ -307,7 +308,7 @@ static mu_rpc_result *take_later(env *e, const char *name)
         mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &one), mu_constant(MU_F64, 20), MU_END));
 }
 
-// Until a request waits and was tried; from then on none is looked at from time to time.
+// Waits until a request waits and was tried; from then on it is not tried again from time to time.
 static void let_wait(mu_store *store)
 {
     bool waits = false;
@@ -322,7 +323,7 @@ static void let_wait(mu_store *store)
     }
 }
 
-// One request deletes two accumulators: who waits for the first of them hears of it too.
+// One request deletes two accumulators: a take that waits for the first of them fails too.
 static void test_a_request_to_forget_wakes_all_takes(void **state)
 {
     const int64_t kind[] = {false, false, MU_F32, 0}, n = MU_COUNT(kind);
@@ -359,7 +360,7 @@ static size_t requests_kept(mu_store *store)
     return n;
 }
 
-// While a process waits for a take, others of its requests go on, however many, and the store keeps few of them.
+// While a process waits for a take, its other requests continue, however many, and the store keeps few of them.
 static void test_a_take_that_waits_for_long(void **state)
 {
     enum { REQUESTS = 5000, MOST_KEPT = 2100 };
@@ -393,7 +394,7 @@ static void test_a_take_that_waits_for_long(void **state)
 
 // ---- Changes that fail --------------------------------------------------------------------------
 
-// A request to forget that cannot be read has forgotten nothing: for its copy it changed nothing.
+// An unreadable request to forget changes nothing, so for the copy it changed nothing either.
 static void test_a_request_to_forget_is_read_first(void **state)
 {
     (void)state;
@@ -413,7 +414,8 @@ static void test_a_request_to_forget_is_read_first(void **state)
 
 static int64_t n_runs; // requests of run_in
 
-// A request as a store runs it, without a network. Whether it failed; `torn`: the copy is told that it did in part.
+// Runs a request as a store does, without a network. Returns whether it failed; `torn`: the copy is told that it
+// changed something before it failed.
 static bool run_in(mu_store *store, const char *method, mu_value *arguments, long fail_at, bool *torn)
 {
     n_runs++;
@@ -431,7 +433,7 @@ static bool run_in(mu_store *store, const char *method, mu_value *arguments, lon
     return error.code != MU_OK;
 }
 
-// Store 0 as its primary has it, without a network.
+// Store 0 on its primary, without a network.
 static mu_store *lead_here(mu_stores *stores)
 {
     pthread_mutex_lock(&stores->lock); // its threads run
@@ -445,7 +447,7 @@ static mu_store *lead_here(mu_stores *stores)
     return store;
 }
 
-// A store of its own, without a network, which keeps so many bytes.
+// A store of its own, without a network, that keeps so many bytes.
 static mu_store *make_store(size_t most_bytes)
 {
     env e = {.server = mu_rpc_server_new("muster", "localhost:0")};
@@ -461,7 +463,8 @@ static float first_element(mu_store *store)
     return (float)mu_tensor_item(mu_at(mu_value_at(rows, 0), 2), 0);
 }
 
-// Whichever allocation of an update fails: what has changed a variable and failed is told to the copy.
+// Each allocation of an update fails in turn: an update that failed after it changed a variable is reported to the
+// copy.
 static void test_whichever_allocation_fails(void **state)
 {
     const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(3)};
@@ -507,7 +510,7 @@ static mu_value *look_up(int64_t first, int64_t n)
                    mu_constant(MU_BOOL, false), MU_END);
 }
 
-// A look-up makes rows; then its answer has no place.
+// A look-up makes rows, and then there is no memory for its answer.
 static void test_whichever_allocation_of_a_look_up_fails(void **state)
 {
     bool torn, failed = true;
@@ -525,7 +528,7 @@ static void test_whichever_allocation_of_a_look_up_fails(void **state)
     mu_pool_close(pool);
 }
 
-// A request that fails halfway, because there is no room for all rows, comes again: it is not done a second time.
+// A request that fails halfway, because there is no room for all rows, comes again: it is not executed a second time.
 static void test_a_request_that_failed_halfway_comes_again(void **state)
 {
     bool torn;
@@ -549,7 +552,7 @@ static mu_value *repeat_look_up(mu_value *arguments, void *arg)
     return mu__store_run(&change, "muster.table.lookup", look_up(0, 2000)) != NULL ? number(1) : NULL;
 }
 
-// A copy repeats a look-up whose answer is larger than all messages of its server may be: nobody gets that answer.
+// A copy repeats a look-up whose answer is larger than all messages of its server may be: the copy sends no answer.
 static void test_what_a_copy_repeats_needs_no_room_for_an_answer(void **state)
 {
     (void)state;
@@ -565,7 +568,7 @@ static void test_what_a_copy_repeats_needs_no_room_for_an_answer(void **state)
     mu_pool_close(pool);
 }
 
-// Without memory for a cut, the snapshot lacks it; the update before which it was to be made goes on.
+// Without memory for a cut the snapshot lacks that store; the update before which the cut was to be made continues.
 static void test_a_cut_without_memory(void **state)
 {
     bool torn, made = false;
@@ -588,7 +591,7 @@ static void test_a_cut_without_memory(void **state)
     mu_pool_close(pool);
 }
 
-// A store that is dropped, as by the next coordinator, while its primary sends it to this server.
+// A store is dropped, as the next coordinator does, while its primary sends it to this server.
 static void test_a_row_for_a_store_that_was_dropped(void **state)
 {
     (void)state;
@@ -642,7 +645,7 @@ static void fill(mu_store *store)
     }
 }
 
-// The word that another server leads a store comes at any moment, also while the store's cut or its copy is made.
+// The message that another server leads a store comes at any moment, also while the store's cut or its copy is made.
 static void test_a_store_is_dropped_during_its_cut(void **state)
 {
     (void)state;
@@ -672,7 +675,7 @@ static void test_a_store_is_dropped_during_its_cut(void **state)
 
 // ---- Requests that are too large ----------------------------------------------------------------
 
-// At once, as the error of the request, and not as that of a server that is away after MUSTER_TIMEOUT.
+// The error comes at once, as that of the request, and not after MUSTER_TIMEOUT as that of a server that is away.
 static void test_a_request_that_no_server_takes(void **state)
 {
     const int64_t n = 1 << 20, began_ns = mu__now_ns();

@@ -1,5 +1,5 @@
-// Embedding tables as a part of a store: what was saved and loaded answers as the original does, bit for bit, and
-// evicts the same rows; the budget is shared.
+// Embedding tables as a part of a store: a table that was saved and loaded answers as the original does, bit for bit,
+// and evicts the same rows; both share the budget.
 #include "ops/state/embedding_table.h"
 #include "rpc/remote/row_route.h"
 #include "rpc/rpc.h"
@@ -123,7 +123,7 @@ static void test_a_copy_answers_as_the_original(void **state)
     mu_pool_close(pool);
 }
 
-// Tables and variables of one process take from the same bytes, whichever store they are in.
+// Tables and variables of one process use the same budget, whichever store they are in.
 static void test_one_budget(void **state)
 {
     (void)state;
@@ -155,7 +155,7 @@ static void first_part(const void *arg, int64_t n, const int64_t *ids, uint32_t 
     memcpy(local, ids, sizeof *ids * (size_t)n);
 }
 
-// Places are numbers of 32 bits.
+// Indices are numbers of 32 bits.
 static void test_more_rows_than_places(void **state)
 {
     (void)state;

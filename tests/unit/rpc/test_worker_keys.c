@@ -1,4 +1,5 @@
-// Processes that have only the key of a worker: what they may be, whom they reach and who takes them for what.
+// Processes that have only a worker's key: which roles they may have, whom they can reach, and what others take them
+// for.
 #include "rpc/client/client.h"
 #include "rpc/services/service.h"
 #include "rpc_test.h"
@@ -9,7 +10,7 @@
 
 static const char cluster[] = "{\"worker\": [\"localhost:0\", \"localhost:0\"], \"ps\": [\"localhost:0\"]}";
 
-// A runtime, in use, that was started with the key of a worker; the caller goes back to `before`.
+// A runtime that is in use and was started with a worker's key; the caller returns to `before`.
 static mu_runtime *be_worker(int worker, mu_runtime **before)
 {
     char key[MU_WORKER_KEY];
@@ -70,7 +71,7 @@ static void test_an_older_version(void **state)
     mu_pool_close(pool);
 }
 
-// A worker towards a task with the cluster's key: it is a worker, whatever it asks for.
+// A worker connects to a task with the cluster's key: it is a worker there, whatever role it asks for.
 static void test_a_worker_is_nothing_else(void **state)
 {
     (void)state;
@@ -108,7 +109,7 @@ static void test_other_servers(void **state)
     mu_pool_close(pool);
 }
 
-// Others towards a worker: they know which one it should be. It reaches itself.
+// Other tasks connect to a worker: they know which worker it must be. It can reach itself.
 static void test_who_the_worker_is(void **state)
 {
     (void)state;
@@ -133,7 +134,7 @@ static void test_who_the_worker_is(void **state)
     mu_pool_close(pool);
 }
 
-// On one host a worker's key signs the memory through which large messages go, both ways.
+// On one host a worker's key signs the shared memory for large messages, in both directions.
 static void test_shared_memory(void **state)
 {
     enum { N = 100000 };
@@ -157,7 +158,7 @@ static void test_shared_memory(void **state)
 
 static void make_server(void *arg) { *(mu_server **)arg = server_of("ps", 0); }
 
-// A task that begins reads its key several times, and says once that others may open the file.
+// A task that starts reads its key several times, and warns once that others may open the file.
 static void test_a_file_that_others_may_open(void **state)
 {
     char path[] = P_tmpdir "/muster-key-XXXXXX", text[8192];

@@ -1,5 +1,5 @@
-// Memory spaces of the tests' own: elements are stored scrambled, so code that takes a handle for the address of
-// elements reads garbage. Copies are counted, and `fails` makes every copy fail.
+// Memory spaces of the tests' own: elements are stored scrambled, so code that mistakes a handle for the elements'
+// address reads garbage. Copies are counted, and `fails` makes every copy fail.
 #ifndef MU_TESTS_OWN_MEMORY_SPACE_H
 #define MU_TESTS_OWN_MEMORY_SPACE_H
 

@@ -1,4 +1,4 @@
-// What the tests of the tensor layer share: cmocka's prerequisites and a look at the error record.
+// What the tests of the tensor layer share: cmocka's prerequisites and checks of the error record.
 #ifndef MU_TESTS_TENSOR_TEST_H
 #define MU_TESTS_TENSOR_TEST_H
 

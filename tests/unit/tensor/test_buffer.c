@@ -1,4 +1,5 @@
-// Tests of buffers and positions: elements elsewhere are fetched once, by whoever reads them, or that reader fails.
+// Tests of buffers and memory spaces: elements that are not on the host are fetched once, by the first reader, or that
+// read fails.
 #include "tensor_test.h"
 
 #include "own_memory_space.h"

@@ -1,5 +1,5 @@
-// DLPack: out and in again without a copy, every type, both forms; what is strided or unaligned is copied, what cannot
-// be read is refused and stays the caller's; nothing leaks.
+// DLPack: exported and imported without a copy, every type, both forms; strided or unaligned tensors are copied,
+// unreadable ones are refused and remain the caller's; nothing leaks.
 #include "tensor_test.h"
 
 #include <muster/dlpack.h>
@@ -78,7 +78,7 @@ static void test_the_deleter_is_called_once(void **state)
     assert_int_equal(deleted, 1);
 }
 
-// PyTorch gives no memory for no elements; they can be lent on.
+// PyTorch gives no memory for a tensor without elements; such a tensor can be lent on.
 static void test_nothing_may_lie_nowhere(void **state)
 {
     (void)state;

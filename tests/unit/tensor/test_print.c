@@ -72,14 +72,14 @@ static void test_long_lines_wrap_and_long_axes_shorten(void **state)
     mu_pool_close(pool);
 }
 
-// Where NumPy's rules are easy to miss; each text is what NumPy 2.4 prints.
+// Cases where NumPy's rules are easy to miss; each text is what NumPy 2.4 prints.
 static void test_corners(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
     const int64_t one = 1, two = 2, three = 3, ten = 10;
     expect(mu_tensor_new(MU_BOOL, 1, &two, (const bool[]){true, true}), "[ True  True]\n");
-    // From where on exponents are used depends on the type.
+    // From which size on exponents are used depends on the type.
     expect(mu_vector_f32(2, (const float[]){1e6f, 1}), "[1.e+06 1.e+00]\n");
     expect(mu_tensor_new(MU_F64, 1, &two, (const double[]){1e6, 1e4}), "[1000000.   10000.]\n");
     expect(mu_tensor_new(MU_F16, 1, &two, (const uint16_t[]){0x63D0, 0x63CF}), "[1.000e+03 9.995e+02]\n");

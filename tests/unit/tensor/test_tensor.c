@@ -87,7 +87,7 @@ static void test_no_allocation_failure_leaks(void **state)
     }
 }
 
-// Memory that could not be wrapped stays the caller's.
+// Memory that could not be wrapped remains the caller's.
 static void test_failed_wraps_release_nothing(void **state)
 {
     (void)state;
