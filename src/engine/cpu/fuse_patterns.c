@@ -63,8 +63,8 @@ static const struct biased_product {
     const mu_op *product, *biased;
     int rank;  // of the result; 0: any
 } biased_products[] = {
-    {&mu_op_conv2d, &mu_op_conv2d_bias, 0},
-    {&mu_op_matmul, &mu_op_matmul_bias, 2},
+    {&mu_op_conv2d, &mu__op_conv2d_bias, 0},
+    {&mu_op_matmul, &mu__op_matmul_bias, 2},
 };
 
 static mu_status fuse_bias(mu_graph *graph, const users *u, mu_node *bias)
@@ -90,16 +90,16 @@ static mu_status fuse_relu(mu_graph *graph, const users *u, mu_node *relu)
     (void)graph;
     if (!only_user(u, product, relu))
         return MU_OK;
-    if (product->op == &mu_op_conv2d_bias) {
+    if (product->op == &mu__op_conv2d_bias) {
         mu_conv_attrs attrs = *(const mu_conv_attrs *)product->attrs;
         attrs.relu = true;
-        return mu__graph_rewrite(relu, &mu_op_conv2d_bias, &attrs, 3, product->in);
+        return mu__graph_rewrite(relu, &mu__op_conv2d_bias, &attrs, 3, product->in);
     }
-    if (product->op == &mu_op_matmul_bias) {
+    if (product->op == &mu__op_matmul_bias) {
         mu_matmul_attrs attrs;
         memcpy(&attrs, product->attrs, sizeof attrs);
         attrs.relu = true;
-        return mu__graph_rewrite(relu, &mu_op_matmul_bias, &attrs, 3, product->in);
+        return mu__graph_rewrite(relu, &mu__op_matmul_bias, &attrs, 3, product->in);
     }
     return MU_OK;
 }
@@ -197,7 +197,7 @@ static bool match_first_layer(const users *u, mu_node *pool, first_layer *m)
 {
     *m = (first_layer){.pool = pool, .conv = pool->in[0].node};
     mu_node *user;
-    if (m->conv->op != &mu_op_conv2d_bias || u->is_output[m->conv->id] || !few_channels(m->conv))
+    if (m->conv->op != &mu__op_conv2d_bias || u->is_output[m->conv->id] || !few_channels(m->conv))
         return false;
     MU_EACH_USER(u, m->conv, user) {
         if (user->op == &mu__op_relu_max_pool2d_grad && is_edge(user->in[2], m->conv, 0))
@@ -252,7 +252,7 @@ static bool match_deep_layer(const users *u, const mu_node *unpool, deep_layer *
 {
     *m = (deep_layer){.conv = unpool->in[2].node};
     mu_node *user;
-    if (m->conv->op != &mu_op_conv2d_bias || u->is_output[unpool->id] || plain_channels(m->conv) < 1 ||
+    if (m->conv->op != &mu__op_conv2d_bias || u->is_output[unpool->id] || plain_channels(m->conv) < 1 ||
         plain_channels(m->conv) % 16 != 0)
         return false;
     MU_EACH_USER(u, unpool, user) {

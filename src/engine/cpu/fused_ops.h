@@ -1,4 +1,5 @@
-// The fused ops of convolution, ReLU and pool: definitions, and the shape rules and unfused reference that they share.
+// The fused ops of products, convolutions, ReLU and pools: definitions, and the shape rules and unfused reference that
+// they share.
 //
 // Only this engine's patterns create such ops; they have no gradients, and no graph that is loaded has any.
 #ifndef MU_SRC_ENGINE_CPU_FUSED_OPS_H
@@ -6,6 +7,7 @@
 
 #include "ops/nn/nn.h"
 
+extern const mu_op mu__op_matmul_bias, mu__op_conv2d_bias;  // fused_bias.c
 extern const mu_op mu__op_relu_max_pool2d, mu__op_relu_max_pool2d_grad, mu__op_conv2d_relu_pool,
     mu__op_conv2d_relu_pool_grad, mu__op_conv2d_relu_pool_grads;
 

@@ -210,7 +210,7 @@ static mu_status conv_pool_ref(const mu_kernel *kernel)
     const mu_view z = temporary(kernel->in[0].dtype, &shape);
     if (!z.data)
         return MU_RESOURCE_EXHAUSTED;
-    mu_status status = mu__run_plain(&mu_op_conv2d_bias, kernel->attrs, kernel, 3, kernel->in, 1, &z);
+    mu_status status = mu__run_plain(&mu__op_conv2d_bias, kernel->attrs, kernel, 3, kernel->in, 1, &z);
     if (status == MU_OK)
         status = pool_and_mark(kernel, &z);
     mu__free(z.data);
@@ -367,7 +367,9 @@ const mu_op mu__op_conv2d_relu_pool_grad = {
 
 const mu_op *mu__fused_op_at(int i)
 {
-    static const mu_op *const all[] = {&mu__op_relu_max_pool2d, &mu__op_relu_max_pool2d_grad, &mu__op_conv2d_relu_pool,
-                                       &mu__op_conv2d_relu_pool_grad, &mu__op_conv2d_relu_pool_grads};
+    static const mu_op *const all[] = {
+        &mu__op_matmul_bias, &mu__op_conv2d_bias, &mu__op_relu_max_pool2d, &mu__op_relu_max_pool2d_grad,
+        &mu__op_conv2d_relu_pool, &mu__op_conv2d_relu_pool_grad, &mu__op_conv2d_relu_pool_grads,
+    };
     return i >= 0 && i < (int)MU_COUNT(all) ? all[i] : NULL;
 }

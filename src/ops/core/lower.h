@@ -75,8 +75,6 @@ mu_hlo mu__hlo_with_batches(mu_emitter *e, mu_hlo a, const mu_shape *result);
 // mu__hlo_product multiplies batches of matrices with equal leading axes; either may be transposed.
 mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool transpose_b);
 
-// mu__hlo_with_bias adds a bias along the last axis and, with `relu`, clamps at 0.
-mu_hlo mu__hlo_with_bias(mu_emitter *e, mu_hlo a, mu_hlo bias, bool relu);
 
 // mu__hlo_replica is the id of the replica that runs the program, a scalar. mu__hlo_gather_replicas concatenates the
 // tensors of all replicas that run it along an axis, in the order of their ids; of one replica, it is the tensor.

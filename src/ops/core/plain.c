@@ -139,15 +139,6 @@ mu_status mu__wide_open(mu_wide *wide, const mu_view *view, bool zeros)
     return MU_OK;
 }
 
-void mu__wide_bias(const mu_wide *wide, const mu_view *bias, bool relu)
-{
-    const int64_t channels = mu__elements(&bias->shape);
-    for (int64_t i = 0; i < mu__elements(&wide->view->shape); i++) {
-        const double y = wide->reals[i] + mu__read_real(bias, i % channels);
-        wide->reals[i] = relu && y < 0 ? 0 : y;
-    }
-}
-
 void mu__wide_store(const mu_wide *wide)
 {
     for (int64_t i = 0; i < mu__elements(&wide->view->shape); i++)

@@ -37,14 +37,13 @@ void mu__totals_close(mu_totals *totals);
 
 // A copy of a view's elements for plain sums of products, in float64, or in int64 for integers, which wrap around.
 // mu__wide_open copies the elements, or makes zeros (`zeros`, for an output); mu__wide_store rounds them into the view
-// once. mu__wide_bias adds a bias along the last axis of a view of floats and, with `relu`, clamps at 0.
+// once.
 typedef struct mu_wide {
     const mu_view *view;
     double *reals;      // NULL: integers
     uint64_t *wholes;   // NULL: floats
 } mu_wide;
 mu_status mu__wide_open(mu_wide *wide, const mu_view *view, bool zeros);
-void mu__wide_bias(const mu_wide *wide, const mu_view *bias, bool relu);
 void mu__wide_store(const mu_wide *wide);
 void mu__wide_close(mu_wide *wide);
 

@@ -1,10 +1,11 @@
-// matmul, and matmul with bias and ReLU: op definitions and public functions.
+// matmul: op definition and public functions.
 //
 // float32 and bfloat16 use oneDNN's matmul on row-major arrays (a transpose only swaps strides); float16, and bfloat16
 // where the processor multiplies float32 faster, are computed as float32. Large products of float64 and of integers use
 // our kernels (small integers as int32). Everything else uses the products of gemm.c, also vector-matrix products,
 // which are bound by memory. Leading axes are batch axes and broadcast; one oneDNN call gets as many trailing batch
-// axes as it handles efficiently. Only the native engine's patterns make the op with bias (decision 135).
+// axes as it handles efficiently. The fast kernel takes a bias too, as third input: the native engine's matmul_bias
+// (engine/cpu/fused_bias.c) runs it.
 #include "kernels/kernels.h"
 #include "ops/core/loops.h"
 #include "ops/core/lower.h"
@@ -16,15 +17,7 @@
 #include <muster/ops.h>
 
 static const mu_attr_spec matmul_fields[] = {
-    {"transpose_a", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_a)},
-    {"transpose_b", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_b)},
-    {0},
-};
-
-static const mu_attr_spec matmul_bias_fields[] = {
-    {"transpose_a", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_a)},
-    {"transpose_b", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_b)},
-    {"relu", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, relu)},
+    MU_MATMUL_FIELDS,
     {0},
 };
 
@@ -74,20 +67,6 @@ static mu_status matmul_infer(mu_infer *infer)
     shape.dims[shape.rank++] = it.m;
     shape.dims[shape.rank++] = it.n;
     infer->out[0] = (mu_spec){infer->in[0].dtype, shape};
-    return MU_OK;
-}
-
-static mu_status matmul_bias_infer(mu_infer *infer)
-{
-    MU_TRY(mu__need_same_dtype(infer, 0, 2));
-    MU_TRY(mu__need_rank(infer, 0, 2));
-    MU_TRY(mu__need_rank(infer, 1, 2));
-    MU_TRY(mu__need_rank(infer, 2, 1));
-    MU_TRY(matmul_infer(infer));
-    const int64_t n = infer->out[0].shape.dims[1], bias = infer->in[2].shape.dims[0];
-    if (n != bias && n != MU_UNKNOWN && bias != MU_UNKNOWN)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the bias has %lld elements, the product %lld columns",
-                         infer->op->name, (long long)bias, (long long)n);
     return MU_OK;
 }
 
@@ -141,16 +120,6 @@ static mu_tensor *matmul_grad(mu_grad *g, int i)
     return factor_grad(g->attrs, g->x[0], g->x[1], g->dy, i);
 }
 
-static mu_tensor *matmul_bias_grad(mu_grad *g, int i)
-{
-    const mu_matmul_attrs *attrs = g->attrs;
-    if (!g->memo[0])
-        g->memo[0] = attrs->relu ? mu__apply2(&mu_op_relu_grad, NULL, g->dy, g->y[0]) : g->dy;
-    if (i == 2)
-        return mu__apply1(&mu_op_bias_add_grad, NULL, g->memo[0]);
-    return factor_grad(attrs, g->x[0], g->x[1], g->memo[0], i);
-}
-
 // ---- Plain loop ---------------------------------------------------------------------------------
 
 // Offset, in matrices, of batch element `index` in an operand whose leading axes broadcast.
@@ -183,8 +152,6 @@ static mu_status matmul_ref(const mu_kernel *kernel)
         for (int64_t p = 0; p < it.k; p++)
             mu__wide_multiply(&c, i, &a, a_at + p * it.a_col, &b, b_at + p * it.b_row);
     }
-    if (kernel->op == &mu_op_matmul_bias)
-        mu__wide_bias(&c, &kernel->in[2], ((const mu_matmul_attrs *)kernel->attrs)->relu);
     mu__wide_store(&c);
 out:
     mu__wide_close(&a);
@@ -525,7 +492,6 @@ static mu_status matmul_run(const mu_kernel *kernel)
 
 static const mu_matmul_attrs plain = {0};
 static const mu_matmul_attrs both_transposed = {.transpose_a = true, .transpose_b = true};
-static const mu_matmul_attrs with_relu = {.relu = true};
 
 static const mu_sample matmul_samples[] = {
     {.n_in = 2, .in = {{2, {5, 7}}, {2, {7, 3}}}, .attrs = &plain},
@@ -545,12 +511,6 @@ static const mu_sample matmul_samples[] = {
     {0},
 };
 
-static const mu_sample matmul_bias_samples[] = {
-    {.n_in = 3, .in = {{2, {5, 7}}, {2, {7, 3}}, {1, {3}}}, .attrs = &plain},
-    {.n_in = 3, .in = {{2, {4, 6}}, {2, {6, 17}}, {1, {17}}}, .attrs = &with_relu},
-    {0},
-};
-
 const mu_op mu_op_matmul = {
     .name = "matmul", .n_in = 2, .n_out = 1,
     .dtypes = MU_FLOATS | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_I16) | MU_DTYPE_BIT(MU_I8)
@@ -560,14 +520,6 @@ const mu_op mu_op_matmul = {
     .cpu = {matmul_prepare, matmul_run, state_free},
     .samples = matmul_samples,
     .lower = mu__lower_matmul,
-};
-
-const mu_op mu_op_matmul_bias = {
-    .name = "matmul_bias", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_bias_fields,
-    .infer = matmul_bias_infer, .grad = matmul_bias_grad, .ref = matmul_ref,
-    .cpu = {matmul_prepare, matmul_run, state_free},
-    .samples = matmul_bias_samples, .lower = mu__lower_matmul,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

@@ -47,26 +47,19 @@ mu_status mu__lower_matmul(mu_lowering *l)
 {
     const mu_matmul_attrs *attrs = l->attrs;
     const mu_shape *result = &l->out[0].spec.shape;
-    if (l->n_in == 2 && l->in[0].spec.shape.rank > 2 && l->in[1].spec.shape.rank == 2 && !attrs->transpose_a)
+    if (l->in[0].spec.shape.rank > 2 && l->in[1].spec.shape.rank == 2 && !attrs->transpose_a)
         return mu__lowered(l, 0, product_of_rows(l->emitter, l->in[0], l->in[1], attrs->transpose_b, result));
     const mu_hlo a = mu__hlo_with_batches(l->emitter, l->in[0], result);
     const mu_hlo b = mu__hlo_with_batches(l->emitter, l->in[1], result);
-    const mu_hlo y = mu__hlo_product(l->emitter, a, b, attrs->transpose_a, attrs->transpose_b);
-    return mu__lowered(l, 0, l->n_in == 3 ? mu__hlo_with_bias(l->emitter, y, l->in[2], attrs->relu) : y);
+    return mu__lowered(l, 0, mu__hlo_product(l->emitter, a, b, attrs->transpose_a, attrs->transpose_b));
 }
 
-// ---- Bias and ReLU ------------------------------------------------------------------------------
-
-mu_hlo mu__hlo_with_bias(mu_emitter *e, mu_hlo a, mu_hlo bias, bool relu)
-{
-    const mu_shape *shape = &a.spec.shape;
-    const mu_hlo sum = mu__hlo_binary(e, "stablehlo.add", a, mu__hlo_broadcast_to(e, bias, shape));
-    return relu ? mu__hlo_binary(e, "stablehlo.maximum", sum, mu__hlo_fill(e, sum.spec.dtype, shape, 0)) : sum;
-}
+// ---- Bias ---------------------------------------------------------------------------------------
 
 mu_status mu__lower_bias_add(mu_lowering *l)
 {
-    return mu__lowered(l, 0, mu__hlo_with_bias(l->emitter, l->in[0], l->in[1], false));
+    const mu_hlo bias = mu__hlo_broadcast_to(l->emitter, l->in[1], &l->in[0].spec.shape);
+    return mu__lowered(l, 0, mu__hlo_binary(l->emitter, "stablehlo.add", l->in[0], bias));
 }
 
 mu_status mu__lower_bias_add_grad(mu_lowering *l)

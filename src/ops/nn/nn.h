@@ -9,10 +9,15 @@
 
 // ---- Attributes ---------------------------------------------------------------------------------
 
-// matmul and matmul_bias; relu applies to matmul_bias only.
 typedef struct mu_matmul_attrs {
-    bool transpose_a, transpose_b, relu;
+    bool transpose_a, transpose_b;
+    bool relu;                         // after a bias: in the native engine's matmul_bias only
 } mu_matmul_attrs;
+
+// The fields of mu_matmul_attrs, without relu.
+#define MU_MATMUL_FIELDS                                                  \
+    {"transpose_a", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_a)}, \
+    {"transpose_b", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_b)}
 
 // Convolutions of images [N, height, width, C] with kernels [height, width, C / groups, out]. In three dimensions,
 // depth precedes height in all lists.
@@ -22,7 +27,7 @@ typedef struct mu_conv_attrs {
     mu_ints image; // height, width of the result of an input gradient, which its inputs do not determine
     char padding[MU_ATTR_TEXT_BYTES];  // "valid", "same" or "explicit"
     int64_t groups;
-    bool relu;                         // conv2d_bias only
+    bool relu;                         // after a bias: in the native engine's conv2d_bias only
 } mu_conv_attrs;
 
 typedef struct mu_pool_attrs {

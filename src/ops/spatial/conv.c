@@ -1,29 +1,17 @@
-// conv2d and conv3d, their gradients, and conv2d with bias and ReLU: op definitions.
+// conv2d and conv3d, and their gradients: op definitions.
 //
 // Images are NHWC, kernels HWIO; in three dimensions depth comes before height. float32 and bfloat16 use oneDNN;
 // float16, and bfloat16 where the processor multiplies float32 faster, are computed as float32; float64 and int32 use
 // conv_loops.c. oneDNN reads images in our layout. Kernels are reordered at each run into the layout that the primitive
 // prefers, because they change every step and the reorder is cheap. With stride 1 an input gradient is computed as a
 // forward convolution; most filter gradients use conv_filter.c. Each of the three ops is linear in both operands, so
-// the ops are each other's gradients. Only the native engine's patterns make the op with bias (decision 135).
+// the ops are each other's gradients. The fast kernel of conv2d takes a bias too, as third input: the native engine's
+// conv2d_bias (engine/cpu/fused_bias.c) runs it.
 #include "ops/spatial/conv.h"
 #include "ops/core/lower.h"
 #include "ops/onednn/onednn.h"
 
-#define CONV_FIELDS                                                 \
-    {"strides", MU_ATTR_INTS, offsetof(mu_conv_attrs, strides)},     \
-    {"dilations", MU_ATTR_INTS, offsetof(mu_conv_attrs, dilations)}, \
-    {"pads", MU_ATTR_INTS, offsetof(mu_conv_attrs, pads)},           \
-    {"image", MU_ATTR_INTS, offsetof(mu_conv_attrs, image)},         \
-    {"padding", MU_ATTR_TEXT, offsetof(mu_conv_attrs, padding)},     \
-    {"groups", MU_ATTR_INT, offsetof(mu_conv_attrs, groups)}
-
-const mu_attr_spec mu__conv_fields[] = {CONV_FIELDS, {0}};
-static const mu_attr_spec conv_bias_fields[] = {
-    CONV_FIELDS,
-    {"relu", MU_ATTR_BOOL, offsetof(mu_conv_attrs, relu)},
-    {0},
-};
+const mu_attr_spec mu__conv_fields[] = {MU_CONV_FIELDS, {0}};
 
 mu_conv_kind mu__conv_kind(const mu_op *op)
 {
@@ -37,7 +25,7 @@ mu_conv_roles mu__conv_roles(const mu_op *op, int n_in)
     switch (mu__conv_kind(op)) {
     case MU_CONV_INPUT_GRAD: return (mu_conv_roles){.image = n_in, .kernel = 1, .result = 0};
     case MU_CONV_FILTER_GRAD: return (mu_conv_roles){.image = 0, .kernel = n_in, .result = 1};
-    default: return (mu_conv_roles){.image = 0, .kernel = 1, .result = n_in};
+    default: return (mu_conv_roles){.image = 0, .kernel = 1, .result = n_in, .bias = n_in == 3 ? 2 : 0};
     }
 }
 
@@ -63,18 +51,6 @@ static mu_status conv_infer(mu_infer *infer)
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
     infer->out[0].dtype = infer->in[0].dtype;
     return result_shape(infer, &infer->in[0].shape, &infer->in[1].shape, &infer->out[0].shape);
-}
-
-static mu_status conv_bias_infer(mu_infer *infer)
-{
-    MU_TRY(conv_infer(infer));
-    MU_TRY(mu__need_same_dtype(infer, 0, 2));
-    MU_TRY(mu__need_rank(infer, 2, 1));
-    const int64_t filters = infer->out[0].shape.dims[3], bias = infer->in[2].shape.dims[0];
-    if (filters != bias && filters != MU_UNKNOWN && bias != MU_UNKNOWN)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the bias has %lld elements, the kernel %lld filters",
-                         infer->op->name, (long long)bias, (long long)filters);
-    return MU_OK;
 }
 
 static mu_status need_result(const mu_infer *infer, const mu_shape *wanted, const mu_shape *dy)
@@ -134,32 +110,17 @@ static bool is_deep(const mu_conv_attrs *attrs)
 
 static mu_tensor *input_grad(const mu_conv_attrs *attrs, mu_tensor *dy, mu_tensor *w, mu_tensor *x)
 {
-    mu_conv_attrs own = *attrs;
-    own.relu = false;
-    return mu__apply3(is_deep(attrs) ? &mu_op_conv3d_input_grad : &mu_op_conv2d_input_grad, &own, dy, w, x);
+    return mu__apply3(is_deep(attrs) ? &mu_op_conv3d_input_grad : &mu_op_conv2d_input_grad, attrs, dy, w, x);
 }
 
 static mu_tensor *filter_grad(const mu_conv_attrs *attrs, mu_tensor *x, mu_tensor *dy, mu_tensor *w)
 {
-    mu_conv_attrs own = *attrs;
-    own.relu = false;
-    return mu__apply3(is_deep(attrs) ? &mu_op_conv3d_filter_grad : &mu_op_conv2d_filter_grad, &own, x, dy, w);
+    return mu__apply3(is_deep(attrs) ? &mu_op_conv3d_filter_grad : &mu_op_conv2d_filter_grad, attrs, x, dy, w);
 }
 
 static mu_tensor *conv_grad(mu_grad *g, int i)
 {
     return i == 0 ? input_grad(g->attrs, g->dy, g->x[1], g->x[0]) : filter_grad(g->attrs, g->x[0], g->dy, g->x[1]);
-}
-
-static mu_tensor *conv_bias_grad(mu_grad *g, int i)
-{
-    const mu_conv_attrs *attrs = g->attrs;
-    if (!g->memo[0])
-        g->memo[0] = attrs->relu ? mu__apply2(&mu_op_relu_grad, NULL, g->dy, g->y[0]) : g->dy;
-    if (i == 2)
-        return mu__apply1(&mu_op_bias_add_grad, NULL, g->memo[0]);
-    return i == 0 ? input_grad(attrs, g->memo[0], g->x[1], g->x[0])
-                  : filter_grad(attrs, g->x[0], g->memo[0], g->x[1]);
 }
 
 static mu_tensor *forward(const mu_conv_attrs *attrs, mu_tensor *x, mu_tensor *w)
@@ -327,7 +288,6 @@ static void append_steps(conv_plan *p, const mu_prepare *prepare, const_dnnl_pri
     const mu_conv_roles roles = mu__conv_roles(prepare->op, prepare->n_in);
     const int from = p->as_forward ? roles.result : roles.image, to = p->as_forward ? roles.image : roles.result;
     const bool filter = kind == MU_CONV_FILTER_GRAD, input = kind == MU_CONV_INPUT_GRAD;
-    const bool biased = prepare->op == &mu_op_conv2d_bias;
     dnnl_memory_t own = mu__dnnl_operand(p->dnnl, roles.kernel, &p->own_kernel);
     dnnl_memory_t kernel =
         kernel_memory(p, chosen, filter ? dnnl_query_diff_weights_md : dnnl_query_weights_md, own);
@@ -338,9 +298,9 @@ static void append_steps(conv_plan *p, const mu_prepare *prepare, const_dnnl_pri
         {input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, mu__dnnl_operand(p->dnnl, from, &p->image)},
         {filter ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, kernel},
         {filter || input ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, mu__dnnl_operand(p->dnnl, to, &p->result)},
-        {DNNL_ARG_BIAS, biased ? mu__dnnl_operand(p->dnnl, 2, &p->bias) : NULL},
+        {DNNL_ARG_BIAS, roles.bias ? mu__dnnl_operand(p->dnnl, roles.bias, &p->bias) : NULL},
     };
-    mu__dnnl_step(p->dnnl, chosen, biased ? 4 : 3, args);
+    mu__dnnl_step(p->dnnl, chosen, roles.bias ? 4 : 3, args);
     if (filter && kernel != own)
         mu__dnnl_reorder(p->dnnl, kernel, own);
 }
@@ -501,9 +461,8 @@ static mu_status prepare_primitives(mu_prepare *prepare)
     plan.parts = window.n / plan.images;
     describe_arrays(&plan, &window, kernel, attrs->groups, type);
     describe_window(&plan, &window);
-    const bool has_bias = prepare->n_in == 3 && !plan.as_forward;
     const_dnnl_primitive_desc_t chosen = kind == MU_CONV_FORWARD || plan.as_forward
-                                             ? choose_forward(&plan, has_bias, attrs->relu)
+                                             ? choose_forward(&plan, roles.bias > 0, attrs->relu)
                                              : choose_backward(&plan, kind);
     append_steps(&plan, prepare, chosen);
     return finish_state(&plan, kernel, as_f32, prepare);
@@ -577,8 +536,6 @@ static const mu_conv_attrs dilated = {.strides = ONES, .dilations = {2, {2, 3}},
 static const mu_conv_attrs grouped = {.strides = {2, {2, 1}}, .dilations = ONES, .padding = "same", .groups = 2};
 static const mu_conv_attrs padded = {
     .strides = {2, {1, 2}}, .dilations = ONES, .pads = {4, {0, 2, 3, 1}}, .padding = "explicit", .groups = 1};
-static const mu_conv_attrs valid_relu = {
-    .strides = ONES, .dilations = ONES, .padding = "valid", .groups = 1, .relu = true};
 static const mu_conv_attrs sized = {
     .strides = {2, {2, 2}}, .dilations = ONES, .image = {2, {6, 5}}, .padding = "same", .groups = 2};
 #define ONES_3 {3, {1, 1, 1}}
@@ -613,12 +570,6 @@ static const mu_sample filter_grad_samples[] = {
     {.n_in = 3, .in = {{4, {1, 8, 9, 2}}, {4, {1, 4, 3, 3}}, {4, {3, 4, 2, 3}}}, .attrs = &same_strided, .no_grad = 4},
     {.n_in = 3, .in = {{4, {2, 5, 5, 4}}, {4, {2, 3, 5, 6}}, {4, {3, 3, 2, 6}}}, .attrs = &grouped, .no_grad = 4},
     {.n_in = 3, .in = {{4, {2, 3, 1, 2}}, {4, {2, 2, 1, 3}}, {4, {3, 4, 2, 3}}}, .attrs = &same_strided, .no_grad = 4},
-    {0},
-};
-
-static const mu_sample conv_bias_samples[] = {
-    {.n_in = 3, .in = {{4, {2, 7, 6, 3}}, {4, {3, 3, 3, 5}}, {1, {5}}}, .attrs = &valid},
-    {.n_in = 3, .in = {{4, {2, 6, 6, 2}}, {4, {3, 3, 2, 16}}, {1, {16}}}, .attrs = &valid_relu},
     {0},
 };
 
@@ -683,11 +634,3 @@ const mu_op mu_op_conv3d_input_grad = {
 
 const mu_op mu_op_conv2d_filter_grad = {FILTER_GRAD("conv2d_filter_grad", 2, filter_grad_samples)};
 const mu_op mu_op_conv3d_filter_grad = {FILTER_GRAD("conv3d_filter_grad", 3, conv3d_filter_grad_samples)};
-
-const mu_op mu_op_conv2d_bias = {
-    .name = "conv2d_bias", .variant = 2, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_bias_fields,
-    .infer = conv_bias_infer, .grad = conv_bias_grad, .ref = mu__conv_ref,
-    .cpu = {conv_prepare, conv_run, state_free}, .lower = mu__lower_conv,
-    .samples = conv_bias_samples,
-};

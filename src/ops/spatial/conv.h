@@ -10,13 +10,23 @@
 
 typedef enum mu_conv_kind { MU_CONV_FORWARD, MU_CONV_INPUT_GRAD, MU_CONV_FILTER_GRAD } mu_conv_kind;
 
-extern const mu_attr_spec mu__conv_fields[];  // of mu_conv_attrs, without relu
+extern const mu_attr_spec mu__conv_fields[];  // MU_CONV_FIELDS, ended
+
+// The fields of mu_conv_attrs, without relu.
+#define MU_CONV_FIELDS                                               \
+    {"strides", MU_ATTR_INTS, offsetof(mu_conv_attrs, strides)},     \
+    {"dilations", MU_ATTR_INTS, offsetof(mu_conv_attrs, dilations)}, \
+    {"pads", MU_ATTR_INTS, offsetof(mu_conv_attrs, pads)},           \
+    {"image", MU_ATTR_INTS, offsetof(mu_conv_attrs, image)},         \
+    {"padding", MU_ATTR_TEXT, offsetof(mu_conv_attrs, padding)},     \
+    {"groups", MU_ATTR_INT, offsetof(mu_conv_attrs, groups)}
 
 mu_conv_kind mu__conv_kind(const mu_op *op);
 
 // Operand numbers, inputs first, then outputs.
 typedef struct mu_conv_roles {
     int image, kernel, result;
+    int bias;  // 0: none
 } mu_conv_roles;
 mu_conv_roles mu__conv_roles(const mu_op *op, int n_in);
 

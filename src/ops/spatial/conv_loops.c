@@ -109,10 +109,11 @@ static mu_status sum_products(const mu_kernel *kernel)
 mu_status mu__conv_loops(const mu_kernel *kernel)
 {
     const mu_conv_attrs *attrs = kernel->attrs;
+    const int bias = mu__conv_roles(kernel->op, kernel->n_in).bias;
     if (!mu__gemm_for(kernel->out[0].dtype))
         return mu__run_as_f32(kernel, mu__conv_loops);
     MU_TRY(sum_products(kernel));
-    if (kernel->op == &mu_op_conv2d_bias)
-        mu__bias_in_place(&kernel->out[0], &kernel->in[2], attrs->relu);
+    if (bias > 0)
+        mu__bias_in_place(&kernel->out[0], &kernel->in[bias], attrs->relu);
     return MU_OK;
 }

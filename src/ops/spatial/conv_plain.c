@@ -82,8 +82,6 @@ mu_status mu__conv_ref(const mu_kernel *kernel)
             for (int64_t y = 0; y < w->y.out; y++)
                 for (int64_t x = 0; x < w->x.out; x++)
                     multiply_pixel(&c, n, z, y, x);
-    if (kernel->op == &mu_op_conv2d_bias)
-        mu__wide_bias(&c.arrays[RESULT], &kernel->in[2], attrs->relu);
     mu__wide_store(&c.arrays[c.sum]);
 out:
     for (int i = 0; i < ARRAYS; i++)

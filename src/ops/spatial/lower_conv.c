@@ -140,7 +140,5 @@ mu_status mu__lower_conv(mu_lowering *l)
                  kernel = kind == MU_CONV_FILTER_GRAD ? l->in[2] : l->in[1];
     mu_window w;
     MU_TRY(mu__conv_window(attrs, &image.spec.shape, &kernel.spec.shape, l->op->name, &w));
-    const mu_hlo y = convolved(l, kind, &w, attrs->groups);
-    const bool has_bias = l->op == &mu_op_conv2d_bias;
-    return mu__lowered(l, 0, has_bias ? mu__hlo_with_bias(l->emitter, y, l->in[2], attrs->relu) : y);
+    return mu__lowered(l, 0, convolved(l, kind, &w, attrs->groups));
 }

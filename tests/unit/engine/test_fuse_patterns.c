@@ -1,5 +1,5 @@
-// Fused rows: a lowered training step gives the numbers of the graph that it was made from, for shapes that take
-// every rewrite and for those that take none.
+// Fused ops: a lowered training step gives the numbers of the graph that it was made from, for shapes to which every
+// rule applies and for shapes to which none does.
 #include "../model/model_test.h"
 #include "engine/cpu/fused_ops.h"
 #include "engine/cpu/plan.h"
@@ -31,7 +31,7 @@ static mu_model *model_of(const shape_case *c)
     return mu_sequential_of(layers);
 }
 
-// All results and every gradient, with nothing updated.
+// Returns all results and every gradient; updates nothing.
 static mu_value *forward_and_back(mu_value *arguments, void *arg)
 {
     mu_model *model = arg;
@@ -61,7 +61,7 @@ static int fused_nodes(const mu_graph *graph)
     int n = 0;
     for (size_t i = 0; i < graph->nodes.n; i++) {
         const mu_op *op = graph->nodes.items[i]->op;
-        n += op == &mu_op_conv2d_bias || op == &mu_op_matmul_bias || op == &mu__op_relu_max_pool2d ||
+        n += op == &mu__op_conv2d_bias || op == &mu__op_matmul_bias || op == &mu__op_relu_max_pool2d ||
              op == &mu__op_relu_max_pool2d_grad || op == &mu__op_conv2d_relu_pool ||
              op == &mu__op_conv2d_relu_pool_grad;
     }
@@ -118,7 +118,7 @@ static void lowered_graphs_give_the_same_numbers(void **state)
     assert_true(compare(&c, MU_F64, 1e-12) > 0);
 }
 
-// Rows with a bias are of floats alone: integers keep their two ops.
+// Products with a bias exist for floats only: with integers the two ops stay separate.
 static mu_value *whole_products(mu_value *arguments, void *arg)
 {
     (void)arg;

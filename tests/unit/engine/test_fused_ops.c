@@ -1,5 +1,5 @@
-// Fused rows against the plain rows that they stand for: plain loops against the composition, fast kernels
-// against plain loops, over odd sizes and where the fast ones must decline.
+// Fused ops against the separate ops that they replace: plain loops against the composition, fast kernels against plain
+// loops, with odd sizes and where the fast kernels must decline.
 #include "../ops/nn_check.h"
 
 #include "engine/cpu/fused_ops.h"
@@ -7,7 +7,55 @@
 static const mu_pool_attrs two = {.window = {2, {2, 2}}, .strides = {2, {2, 2}}, .padding = "valid"};
 static const mu_conv_attrs valid = {.strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};
 
-// ReLU of x, then the pool, then what dy makes of it going back: by the plain ops.
+// ---- Bias ---------------------------------------------------------------------------------------
+
+typedef struct biased_case {
+    const mu_op *product, *biased;
+    const void *attrs;
+    mu_shape x, w;
+} biased_case;
+
+// Compares the plain loops with those of the three separate ops, and the fast kernel with the plain loops.
+static void check_biased(const biased_case *c, mu_dtype dtype, double tolerance, bool relu)
+{
+    const int64_t columns = c->w.dims[c->w.rank - 1];
+    mu_tensor *in[] = {random_tensor(dtype, c->x, -1, 1, 1), random_tensor(dtype, c->w, -1, 1, 2),
+                       random_tensor(dtype, MU_SHAPE(columns), -1, 1, 3)};
+    mu_tensor *product, *sum, *clamped, *y;
+    run_row(c->product, c->attrs, 2, in, &product, false);
+    run_row(&mu_op_bias_add, NULL, 2, (mu_tensor *[]){product, in[2]}, &sum, false);
+    run_row(&mu_op_relu, NULL, 1, &sum, &clamped, false);
+    run_row(c->biased, c->attrs, 3, in, &y, false);
+    assert_close(y, relu ? clamped : sum, 0);
+    check_fast(c->biased, c->attrs, 3, in, tolerance, true);
+}
+
+static void test_products_with_a_bias(void **state)
+{
+    (void)state;
+    static const struct {
+        mu_dtype dtype;
+        double tolerance;
+    } types[] = {{MU_F64, 1e-12}, {MU_F32, 2e-5}, {MU_F16, 4e-3}, {MU_BF16, 3e-2}};
+    for (size_t t = 0; t < MU_COUNT(types); t++)
+        for (int relu = 0; relu < 2; relu++) {
+            mu_pool *pool = mu_pool_open();
+            const mu_matmul_attrs product = {.relu = relu};
+            mu_conv_attrs convolution = valid;
+            convolution.relu = relu;
+            const biased_case cases[] = {
+                {&mu_op_matmul, &mu__op_matmul_bias, &product, MU_SHAPE(33, 100), MU_SHAPE(100, 10)},
+                {&mu_op_conv2d, &mu__op_conv2d_bias, &convolution, MU_SHAPE(2, 7, 6, 3), MU_SHAPE(3, 3, 3, 5)},
+            };
+            for (size_t k = 0; k < MU_COUNT(cases); k++)
+                check_biased(&cases[k], types[t].dtype, types[t].tolerance, relu);
+            mu_pool_close(pool);
+        }
+}
+
+// ---- ReLU and pool ------------------------------------------------------------------------------
+
+// Applies ReLU to x, then the pool, then propagates dy back, with the separate ops.
 static mu_tensor *unfused_grad(mu_tensor *x, mu_tensor *dy, mu_tensor **pooled)
 {
     mu_tensor *relu = random_tensor(x->dtype, x->shape, 0, 0, 1), *out[2];
@@ -75,7 +123,7 @@ static void test_convolution_too(void **state)
                            random_tensor(dtype, MU_SHAPE(layer->w[3]), -1, 0.5, 3)};
         mu_tensor *z, *pooled, *out[2], *grad[2], *dw, *db;
         run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, out, false);
-        run_row(&mu_op_conv2d_bias, &valid, 3, in, &z, false);
+        run_row(&mu__op_conv2d_bias, &valid, 3, in, &z, false);
         mu_tensor *dy = random_tensor(dtype, out[0]->shape, -1, 1, 4);
         mu_tensor *dz = unfused_grad(z, dy, &pooled);
         assert_close(out[0], pooled, 0);
@@ -106,7 +154,8 @@ static mu_tensor *whole_tensor(mu_dtype dtype, mu_shape shape, int low, int high
     return t;
 }
 
-// Of equals in a window the first passes the gradient on, in the fused rows as in the plain ones, to the bit.
+// If several elements of a window are equal, the first one gets the gradient, in the fused ops as in the separate ones,
+// bit for bit.
 static void test_ties_in_the_pool(void **state)
 {
     (void)state;
@@ -128,7 +177,7 @@ static void test_ties_in_the_pool(void **state)
     mu_pool_close(pool);
 }
 
-// The same behind a convolution, whose fast kernel keeps the place of each maximum.
+// The same after a convolution, whose fast kernel records the position of each maximum.
 static void test_ties_behind_a_convolution(void **state)
 {
     (void)state;
@@ -153,8 +202,8 @@ static void test_ties_behind_a_convolution(void **state)
     mu_pool_close(pool);
 }
 
-// Beside a bias of 2^24 sums round to few values, and positions may differ from those of the plain ops, which compare
-// rounded sums. Values may not, and each place is still one of its window's maxima.
+// With a bias of 2^24 sums round to few values. Positions may then differ from those of the separate ops, which compare
+// rounded sums. Values may not differ, and each position is still one of its window's maxima.
 static void test_ties_after_rounding(void **state)
 {
     (void)state;
@@ -166,7 +215,7 @@ static void test_ties_after_rounding(void **state)
         mu__write_element(MU_F32, mu__host_write(in[2]), i, 16777216);
     mu_tensor *fast[2], *z, *pooled[2];
     assert_true(run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, fast, true));
-    run_row(&mu_op_conv2d_bias, &valid, 3, in, &z, false);
+    run_row(&mu__op_conv2d_bias, &valid, 3, in, &z, false);
     run_row(&mu_op_max_pool2d, &two, 1, &z, pooled, false);
     assert_close(fast[0], pooled[0], 0);
     assert_int_equal(mu_dtype_bytes(fast[1]->dtype), 1);
@@ -182,8 +231,8 @@ static void test_ties_after_rounding(void **state)
     mu_pool_close(pool);
 }
 
-// Zeros of a gradient beside an infinite input: the plain rows multiply, which gives NaN; the fused ones may leave
-// zeros out. Never anything else, and no other channel hears of it.
+// Zeros of a gradient meet an infinite input: the separate ops multiply, which gives NaN; the fused ones may skip the
+// zeros. No other result is allowed, and no other channel is affected.
 static void test_zeros_beside_infinity(void **state)
 {
     (void)state;
@@ -213,6 +262,7 @@ static void test_zeros_beside_infinity(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_products_with_a_bias),
         cmocka_unit_test(test_relu_and_pool),
         cmocka_unit_test(test_convolution_too),
         cmocka_unit_test(test_ties_in_the_pool),

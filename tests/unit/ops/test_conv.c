@@ -1,5 +1,6 @@
-// conv2d and its gradients against a naive sum of six loops, fast against plain kernels, rules against
-// differences; what must be refused.
+// conv2d and its gradients against a naive sum of six loops, fast against plain kernels, gradient rules against
+// differences; refusals.
+#include "engine/cpu/fused_ops.h"
 #include "nn_check.h"
 
 #include <muster/nn.h>
@@ -38,7 +39,7 @@ static mu_conv_attrs attrs_of(const conv_case *c)
     return attrs;
 }
 
-// The definition, with sizes and padding counted anew.
+// The definition, with sizes and padding computed independently.
 static mu_tensor *naive(const conv_case *c, const mu_tensor *x, const mu_tensor *w)
 {
     int64_t out[2], before[2];
@@ -130,13 +131,13 @@ static void test_fast_kernels_agree(void **state)
         check_fast(&mu_op_conv2d_filter_grad, &attrs, 3, for_filter, 2e-4, false);
         for (int relu = 0; relu < 2; relu++) {
             attrs.relu = relu;
-            check_fast(&mu_op_conv2d_bias, &attrs, 3, in, 2e-5, false);
+            check_fast(&mu__op_conv2d_bias, &attrs, 3, in, 2e-5, false);
         }
     }
     mu_pool_close(pool);
 }
 
-// The shapes of the example network must not fall back to plain loops.
+// The shapes of the example network must not use the plain loops.
 static void test_network_shapes_are_fast(void **state)
 {
     (void)state;
@@ -190,8 +191,8 @@ static void test_input_gradients_of_many_channels(void **state)
     (void)state;
 }
 
-// Gradients of kernels that are sums over rows: runs longer than one, strides, taps that meet only padding, and rows
-// too short for it; and what groups of many channels make of an image's gradient.
+// Gradients of kernels that are computed as sums over rows: runs longer than one, strides, taps that cover only
+// padding, and rows that are too short for it; and gradients of images with groups of many channels.
 static void test_gradients_by_rows(void **state)
 {
     static const conv_case rows[] = {
@@ -210,7 +211,7 @@ static void test_gradients_by_rows(void **state)
     (void)state;
 }
 
-// The same over volumes, which may be transposed convolutions: with two inputs.
+// The same over volumes, with two inputs, as transposed convolutions have them.
 static void test_transposed_volumes_of_many_channels(void **state)
 {
     (void)state;
@@ -229,7 +230,7 @@ static void test_transposed_volumes_of_many_channels(void **state)
     mu_pool_close(pool);
 }
 
-// Images so large that the primitives take them one by one, and three by three of nine.
+// Images so large that the primitives run on one image at a time, and on three of nine at a time.
 static void test_large_images_go_in_parts(void **state)
 {
     (void)state;
@@ -259,7 +260,7 @@ static void test_half_types_run(void **state)
         half[i] = random_tensor(MU_F16, shapes[i], -1, 1, (uint64_t)i);
     }
     for (int n = 2; n <= 3; n++) {
-        const mu_op *op = n == 2 ? &mu_op_conv2d : &mu_op_conv2d_bias;
+        const mu_op *op = n == 2 ? &mu_op_conv2d : &mu__op_conv2d_bias;
         run_row(op, &attrs, n, wide, &y, false);
         run_row(op, &attrs, n, half, &y_half, false);
         assert_close(y_half, y, 5e-3);
@@ -267,8 +268,8 @@ static void test_half_types_run(void **state)
     mu_pool_close(pool);
 }
 
-// Taps of the kernel that meet padding alone have a gradient of 0, and with strides oneDNN's code for bfloat16 leaves
-// what was in memory there; so those run in float32.
+// Taps of the kernel that cover only padding have a gradient of 0. With strides oneDNN's code for bfloat16 leaves old
+// memory there, so those cases run in float32.
 static void test_taps_in_padding(void **state)
 {
     const struct {
@@ -294,7 +295,7 @@ static void test_taps_in_padding(void **state)
     }
 }
 
-// Of integers that f64 holds, sums are the same in both; larger ones wrap.
+// With integers that a double holds exactly, sums are equal in both types; larger ones wrap around.
 static void test_integers(void **state)
 {
     (void)state;

