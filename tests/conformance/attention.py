@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 import muster
-from defaults import FLOATX, TOLERANCE, off, set_floatx
+from defaults import FLOATX, TOLERANCE, compare_parts, off
 from report import Report
 from sequences import ROWS, TOLERANCE_F64, TRAINING_STEPS, MU_VERBOSE_SILENT, call_muster, random_weights, weights_of
 
@@ -301,11 +301,7 @@ def main(library, only=""):
         if floatx == "f64":
             parts += [(compare_training, name, f"training {name}")
                       for name in ("Attention", "MultiHeadAttention", "GroupQueryAttention")]
-        for compare, row, name in parts:
-            if only in name:
-                with report.guard(f"{name}, {floatx}"):
-                    set_floatx(mu, floatx)
-                    compare(report, mu, floatx, row)
+        compare_parts(report, mu, floatx, parts, only)
     return report
 
 

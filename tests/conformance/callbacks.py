@@ -17,7 +17,7 @@ from tensorflow.python.summary import summary_iterator
 
 import muster
 from classes import MU_VERBOSE_SILENT, ROWS, snake
-from defaults import FLOATX, TOLERANCE, off, set_floatx
+from defaults import FLOATX, TOLERANCE, compare_parts, off
 from report import Report
 
 SCHEDULE = ctypes.CFUNCTYPE(ctypes.c_double, ctypes.c_int, ctypes.c_double, ctypes.c_void_p)
@@ -498,11 +498,7 @@ def main(library, only=""):
         parts += [(compare_tensorboard, None, "TensorBoard"), (compare_summaries, None, "summaries"),
                   (compare_traced_summaries, None, "traced summaries"),
                   (compare_hooks, None, "hooks")]
-        for compare, row, name in parts:
-            if only in name:
-                with report.guard(f"{name}, {floatx}"):
-                    set_floatx(mu, floatx)
-                    compare(report, mu, floatx, row)
+        compare_parts(report, mu, floatx, parts, only)
     return report
 
 

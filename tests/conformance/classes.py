@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 import muster
-from defaults import FLOATX, TOLERANCE, off, set_floatx
+from defaults import FLOATX, TOLERANCE, compare_parts, off
 from report import Report
 
 MU_VERBOSE_SILENT = 1
@@ -476,11 +476,7 @@ def main(library, only=""):
         parts += [(compare_regularizers, None, "regularizers")]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
                   (compare_functional, None, "functional"), (compare_shared_model, None, "functional, shared")]
-        for compare, row, name in parts:
-            if only in name:
-                with report.guard(f"{name}, {floatx}"):
-                    set_floatx(mu, floatx)
-                    compare(report, mu, floatx, row)
+        compare_parts(report, mu, floatx, parts, only)
     if only in "lists":
         compare_lists(report, mu, None, None)
     return report

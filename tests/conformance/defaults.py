@@ -106,6 +106,15 @@ def set_floatx(mu, floatx):
     mu.mu_set_floatx(muster.DTYPES[np.dtype(FLOATX[floatx])])
 
 
+def compare_parts(report, mu, floatx, parts, only):
+    """Runs those of the parts (function, argument, name) whose name has the text `only`, with this type of floats."""
+    for compare, row, name in parts:
+        if only in name:
+            with report.guard(f"{name}, {floatx}"):
+                set_floatx(mu, floatx)
+                compare(report, mu, floatx, row)
+
+
 def named(keras_model):
     """The weights by their paths within the model. A Sequential's name begins those of its layers, a functional model's not."""
     return [(variable.path.removeprefix(f"{keras_model.name}/"), variable) for variable in keras_model.weights]

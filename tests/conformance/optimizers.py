@@ -13,7 +13,7 @@ import numpy as np
 import tensorflow as tf
 
 import muster
-from defaults import FLOATX, off, set_floatx
+from defaults import FLOATX, compare_parts, off
 from report import Report
 from training import single
 
@@ -324,11 +324,7 @@ def main(library, only=""):
         parts += [(compare_schedule_configuration, row, f"configuration of {row[0]}") for row in SCHEDULES]
         parts += [(compare_loss_scale_configuration, None, "configuration of LossScaleOptimizer")]
         parts += [(compare_slots, row, f"state of {row[0]}") for row in OPTIMIZERS]
-        for compare, row, name in parts:
-            if only in name:
-                with report.guard(f"{name}, {floatx}"):
-                    set_floatx(mu, floatx)
-                    compare(report, mu, floatx, row)
+        compare_parts(report, mu, floatx, parts, only)
     return report
 
 

@@ -11,7 +11,7 @@ import tensorflow as tf
 from keras.src import backend
 
 import muster
-from defaults import FLOATX, TOLERANCE, off, set_floatx
+from defaults import FLOATX, TOLERANCE, compare_parts, off
 from report import Report
 
 MU_VERBOSE_SILENT = 1
@@ -548,11 +548,7 @@ def main(library, only=""):
         if floatx == "f64":
             parts += [(compare_stateful, row, f"stateful {row[0]}") for row in STATEFUL.items()]
             parts += [(compare_training, row, f"training {row[0]}") for row in MODELS.items()]
-        for compare, row, name in parts:
-            if only in name:
-                with report.guard(f"{name}, {floatx}"):
-                    set_floatx(mu, floatx)
-                    compare(report, mu, floatx, row)
+        compare_parts(report, mu, floatx, parts, only)
     return report
 
 

@@ -2,17 +2,13 @@
 // record, or is a value that is written again as the same text.
 #include "distribute/distribute.h"
 
-#include <stdlib.h>
+#include "fuzz_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    char *text = calloc(bytes + 1, 1);
-    if (!text)
-        abort();
-    if (bytes > 0)
-        memcpy(text, data, bytes);
+    char *text = fuzz_text(data, bytes);
     mu_pool *pool = mu_pool_open();
     mu_value *value = mu__element_from_text(text);
     if (!value == !mu_error_code())

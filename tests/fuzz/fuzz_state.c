@@ -2,17 +2,13 @@
 // continues from there and ends.
 #include "data/dataset.h"
 
-#include <stdlib.h>
+#include "fuzz_text.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
-    char *text = calloc(bytes + 1, 1);
-    if (!text)
-        abort();
-    if (bytes > 0)
-        memcpy(text, data, bytes);
+    char *text = fuzz_text(data, bytes);
     mu_pool *pool = mu_pool_open();
     mu_dataset *numbers = mu_dataset_shuffle(mu_dataset_range(0, 40, 1), 8, .seed = 3);
     mu_iterator *iterator = mu_iterate(mu_dataset_batch(mu_dataset_repeat(numbers, 2), 7));

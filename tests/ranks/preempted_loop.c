@@ -13,6 +13,7 @@
 #include <unistd.h>
 
 #include "shuffled_rows.h"
+#include "train_on_batch.h"
 
 enum { STEPS = 60, SAVE_EVERY = 10 };
 
@@ -38,12 +39,7 @@ static void interrupt_at(const job *j, const char *where)
 static mu_value *train_step(mu_value *batch, void *arg)
 {
     const job *j = arg;
-    mu_tensor *x = mu_at(batch, 0), *y = mu_at(batch, 1);
-    mu_tape *tape = mu_tape_open();
-    mu_tensor *logits = mu_call(j->model, x, .training = true);
-    mu_tensor *loss = mu_compute_average_loss(mu_nn_sparse_softmax_cross_entropy(y, logits));
-    mu_apply_gradients(j->optimizer, mu_gradients(tape, loss, mu_trainable_variables(j->model)));
-    return mu_of(loss);
+    return train_on_batch(j->model, j->optimizer, batch);
 }
 
 static mu_value *one_step(mu_value *arguments, void *arg)

@@ -5,6 +5,8 @@
 #define _GNU_SOURCE // usleep
 #include <muster.h>
 
+#include "train_on_batch.h"
+
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -100,12 +102,7 @@ static mu_value *train_step(mu_value *batch, void *arg)
 {
     const job *j = arg;
     now(j, "trace");
-    mu_tensor *x = mu_at(batch, 0), *y = mu_at(batch, 1);
-    mu_tape *tape = mu_tape_open();
-    mu_tensor *logits = mu_call(j->model, x, .training = true);
-    mu_tensor *loss = mu_compute_average_loss(mu_nn_sparse_softmax_cross_entropy(y, logits));
-    mu_apply_gradients(j->optimizer, mu_gradients(tape, loss, mu_trainable_variables(j->model)));
-    return mu_of(loss);
+    return train_on_batch(j->model, j->optimizer, batch);
 }
 
 static void step(job *j, int number, mu_iterator *batches)

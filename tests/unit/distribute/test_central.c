@@ -1,17 +1,7 @@
 // Central storage: one copy of each variable, written once for all replicas.
-#include "distribute_test.h"
+#include "variable_of.h"
 
 enum { N = 3 };
-
-static mu_variable *variable_of(mu_strategy *strategy, mu_tensor *initial, mu_variable_synchronization synchronization,
-                                mu_variable_aggregation aggregation)
-{
-    mu_variable *variable = NULL;
-    MU_SCOPE(strategy)
-        variable = mu_variable_new(initial, "v", .synchronization = synchronization, .aggregation = aggregation);
-    assert_non_null(variable);
-    return variable;
-}
 
 static mu_tensor *id_plus(double offset)
 {

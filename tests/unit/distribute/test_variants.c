@@ -1,15 +1,5 @@
 // Variations of the numbered cases: other types, counts and contexts.
-#include "distribute_test.h"
-
-static mu_variable *variable_of(mu_strategy *strategy, mu_tensor *initial, mu_variable_synchronization synchronization,
-                                mu_variable_aggregation aggregation)
-{
-    mu_variable *variable = NULL;
-    MU_SCOPE(strategy)
-        variable = mu_variable_new(initial, "v", .synchronization = synchronization, .aggregation = aggregation);
-    assert_non_null(variable);
-    return variable;
-}
+#include "variable_of.h"
 
 static double component(mu_variable *variable, int i)
 {

@@ -1,5 +1,6 @@
 // Every allocation of tracing, differentiating, compiling and running a function fails once: the call says so, nothing
 // crashes and nothing stays behind. The function has a loop, a scan, branches, calls and state in it.
+#include "../fail_allocation.h"
 #include "control_test.h"
 
 #include "graph/control/control.h"
@@ -99,26 +100,29 @@ static void send_once(mu_strategy *strategy)
     mu_release(pure);
 }
 
+typedef struct run {
+    void (*once)(mu_strategy *strategy);
+    mu_strategy *strategy;
+} run;
+
+static void run_again(void *arg)
+{
+    const run *of = arg;
+    of->once(of->strategy);
+}
+
 static void check(void (*once)(mu_strategy *strategy), mu_strategy *strategy, int least)
 {
     once(strategy);
     if (mu_error_code() != MU_OK)
         fail_msg("%s", mu_error_message());
+    run of = {once, strategy};
     bool reached = true;
     int rounds = 0, failures = 0;
     for (long n = 1; reached && rounds < 20000; n += n < 3000 ? 1 : 7, rounds++) {
-        mu_pool *pool = mu_pool_open();
-        const long before = mu__live_objects(NULL);
-        mu__alloc_fail_at(n);
-        once(strategy);
-        reached = mu__alloc_fail_at(0) >= n;
-        const mu_error error = mu_error_take();
-        failures += error.code != MU_OK;
-        if (error.code != MU_OK && error.code != MU_RESOURCE_EXHAUSTED)
-            fail_msg("allocation %ld: %s %s", n, mu_status_name(error.code), error.message);
-        mu_pool_close(pool);
-        if (mu__live_objects(NULL) != before)
-            fail_msg("allocation %ld leaves %ld objects (%ld live)", n, mu__live_objects(stderr) - before, before);
+        const allocation_failed seen = fail_allocation(n, run_again, &of);
+        reached = seen.reached;
+        failures += seen.failed;
     }
     print_message("%d allocations, %d failures\n", rounds - 1, failures);
     assert_in_range(rounds, least, 19999);

@@ -46,6 +46,14 @@ static inline bool same(const mu_tensor *a, const mu_tensor *b)
            (mu__spec_bytes(&spec) == 0 || memcmp(mu__host_read(a), mu__host_read(b), mu__spec_bytes(&spec)) == 0);
 }
 
+// The bytes of a file; free them with mu__free.
+static inline void *slurp(const char *from, size_t *bytes)
+{
+    void *data = NULL;
+    assert_int_equal(mu__file_read(from, 1 << 20, &data, bytes), MU_OK);
+    return data;
+}
+
 static inline void assert_golden(const char *from)
 {
     mu_value *wanted = golden_map(), *seen = mu_load_tensors(from);

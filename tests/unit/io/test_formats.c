@@ -29,13 +29,6 @@ static void reads_python(void **state)
     assert_golden(GOLDEN "python.ckpt");
 }
 
-static void *slurp(const char *from, size_t *bytes)
-{
-    void *data = NULL;
-    assert_int_equal(mu__file_read(from, 1 << 20, &data, bytes), MU_OK);
-    return data;
-}
-
 // Python opened the golden files when they were made; as long as we write the same bytes, it can open our files.
 static void writes_what_python_read(void **state)
 {

@@ -191,4 +191,29 @@ static inline mu_tensor *initial(const char *name, mu_dtype dtype, mu_shape shap
     return mu_initializer_call(mu__weight_option_argument(&mu__initializer_kind, name, "initial"), dtype, shape);
 }
 
+// Trains make()'s model on 1, 2 and 3 replicas: all must reach the same weights.
+static inline void check_replicas_train_alike(mu_model *(*make)(void), mu_dataset *data)
+{
+    double *wanted = NULL;
+    int64_t n = 0;
+    for (int replicas = 1; replicas <= 3; replicas++) {
+        mu_model *model = NULL;
+        mu_set_seed(11);
+        MU_SCOPE(strategy_of(replicas)) {
+            model = make();
+            mu_compile(model, .optimizer = mu_adam(.learning_rate = .01),
+                       .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+        }
+        if (!mu_fit(model, data, .epochs = 3, .verbose = MU_VERBOSE_SILENT))
+            fail_msg("%s", mu_error_message());
+        double *weights = weights_of(model, &n);
+        assert_near(weights, wanted ? wanted : weights, n, 1e-10);
+        if (wanted)
+            free(weights);
+        else
+            wanted = weights;
+    }
+    free(wanted);
+}
+
 #endif

@@ -1,5 +1,6 @@
 // Every allocation of building, training, measuring and saving a model fails once: the call says so, replicas
 // release each other, and nothing is lost or left behind.
+#include "../fail_allocation.h"
 #include "../scratch.h"
 #include "model_test.h"
 
@@ -26,26 +27,16 @@ static void train(int replicas)
     mu_predict(model, data);
 }
 
+static void train_on(void *replicas) { train(*(int *)replicas); }
+
 static void check(int replicas)
 {
     train(replicas);
     assert_int_equal(mu_error_code(), MU_OK);
     bool failed = true;
     int rounds = 0;
-    for (long n = 1; failed && rounds < 5000; n += n < 300 ? 1 : 5, rounds++) {
-        mu_pool *pool = mu_pool_open();
-        long before = mu__live_objects(NULL);
-        mu__alloc_fail_at(n);
-        train(replicas);
-        mu__alloc_fail_at(0);
-        mu_error error = mu_error_take();
-        failed = error.code != MU_OK;
-        if (failed && error.code != MU_RESOURCE_EXHAUSTED)
-            fail_msg("allocation %ld: %s %s", n, mu_status_name(error.code), error.message);
-        mu_pool_close(pool);
-        if (mu__live_objects(NULL) != before)
-            fail_msg("allocation %ld leaves %ld objects (%ld live)", n, mu__live_objects(stderr) - before, before);
-    }
+    for (long n = 1; failed && rounds < 5000; n += n < 300 ? 1 : 5, rounds++)
+        failed = fail_allocation(n, train_on, &replicas).failed;
     assert_in_range(rounds, 100, 4999);
     unlink(path);
 }

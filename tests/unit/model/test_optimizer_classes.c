@@ -1,6 +1,7 @@
 // The classes of optimizers on every strategy, with dense and sparse gradients, and what they share: weight decay,
 // averages, accumulation, loss scaling, schedules, names, configurations. Formulas are compared with Keras's in
 // tests/conformance/optimizers.py; here several replicas must reach what one reaches.
+#include "../fail_allocation.h"
 #include "model/optimizers/optimizer.h"
 #include "model_test.h"
 
@@ -459,8 +460,9 @@ static mu_value *one_update(mu_value *batch, void *arg)
     return batch;
 }
 
-static void configure_and_update(void)
+static void configure_and_update(void *arg)
 {
+    (void)arg;
     mu_strategy *strategy = strategy_of(2);
     job j = {0};
     MU_SCOPE(strategy) {
@@ -483,22 +485,10 @@ static void failed_allocations_are_said(void **state)
     (void)state;
     bool failed = true;
     int rounds = 0;
-    configure_and_update();
+    configure_and_update(NULL);
     assert_int_equal(mu_error_code(), MU_OK);
-    for (long n = 1; failed && rounds < 5000; n += n < 300 ? 1 : 3, rounds++) {
-        mu_pool *pool = mu_pool_open();
-        const long before = mu__live_objects(NULL);
-        mu__alloc_fail_at(n);
-        configure_and_update();
-        mu__alloc_fail_at(0);
-        const mu_error error = mu_error_take();
-        failed = error.code != MU_OK;
-        if (failed && error.code != MU_RESOURCE_EXHAUSTED)
-            fail_msg("allocation %ld: %s %s", n, mu_status_name(error.code), error.message);
-        mu_pool_close(pool);
-        if (mu__live_objects(NULL) != before)
-            fail_msg("allocation %ld leaves %ld objects (%ld live)", n, mu__live_objects(stderr) - before, before);
-    }
+    for (long n = 1; failed && rounds < 5000; n += n < 300 ? 1 : 3, rounds++)
+        failed = fail_allocation(n, configure_and_update, NULL).failed;
     assert_in_range(rounds, 100, 4999);
 }
 

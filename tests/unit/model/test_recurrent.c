@@ -85,33 +85,18 @@ static void any_length(void **state)
     }
 }
 
-// Replicas reach the weights that one device reaches.
+static mu_model *two_recurrent_layers(void)
+{
+    mu_model *model = mu_sequential(mu_lstm(4, .return_sequences = true), mu_simple_rnn(3), mu_dense(2));
+    mu_model_build(model, 2, (int64_t[]){4, 3});
+    return model;
+}
+
 static void replicas_train_alike(void **state)
 {
     (void)state;
-    double *wanted = NULL;
-    int64_t n = 0;
     mu_value *all = mu_list(sequences(14, 4, 3, 3), classes(14, 2, 5), MU_END);
-    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(all), 5);
-    for (int replicas = 1; replicas <= 3; replicas++) {
-        mu_model *model = NULL;
-        mu_set_seed(11);
-        MU_SCOPE(strategy_of(replicas)) {
-            model = mu_sequential(mu_lstm(4, .return_sequences = true), mu_simple_rnn(3), mu_dense(2));
-            mu_model_build(model, 2, (int64_t[]){4, 3});
-            mu_compile(model, .optimizer = mu_adam(.learning_rate = .01),
-                       .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
-        }
-        if (!mu_fit(model, data, .epochs = 3, .verbose = MU_VERBOSE_SILENT))
-            fail_msg("%s", mu_error_message());
-        double *weights = weights_of(model, &n);
-        assert_near(weights, wanted ? wanted : weights, n, 1e-10);
-        if (wanted)
-            free(weights);
-        else
-            wanted = weights;
-    }
-    free(wanted);
+    check_replicas_train_alike(two_recurrent_layers, mu_dataset_batch(mu_dataset_from_tensor_slices(all), 5));
 }
 
 // ---- States and dropout -------------------------------------------------------------------------

@@ -145,4 +145,13 @@ static inline void expect_same(mu_store *store, mu_store *copy)
     mu_release(copied);
 }
 
+// Reads the numbers at the beginning of a message to a copy; returns the message's bytes.
+static inline size_t read_copy_message(mu_value *arguments, int64_t head[MU_N_COPY])
+{
+    size_t bytes = 0;
+    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_COPY), MU_OK);
+    assert_int_equal(mu__message_bytes(arguments, "a message", &bytes), MU_OK);
+    return bytes;
+}
+
 #endif

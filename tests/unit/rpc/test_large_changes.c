@@ -15,10 +15,8 @@ static atomic_size_t largest; // of its messages with a place
 static mu_value *take_copied(mu_value *arguments, void *arg)
 {
     int64_t head[MU_N_COPY];
-    size_t bytes = 0;
     (void)arg;
-    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_COPY), MU_OK);
-    assert_int_equal(mu__message_bytes(arguments, "a message", &bytes), MU_OK);
+    const size_t bytes = read_copy_message(arguments, head);
     largest = MU_MAX(largest, bytes);
     return mu__numbers_value((int64_t[]){head[MU_COPY_EPOCH], MU_OK}, 2);
 }

@@ -104,10 +104,8 @@ static atomic_bool holds_large;       // one of LARGE_MIB is not acknowledged be
 static mu_value *take_when_allowed(mu_value *arguments, void *arg)
 {
     int64_t head[MU_N_COPY];
-    size_t bytes = 0;
     (void)arg;
-    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_COPY), MU_OK);
-    assert_int_equal(mu__message_bytes(arguments, "a message", &bytes), MU_OK);
+    const size_t bytes = read_copy_message(arguments, head);
     largest = MU_MAX(largest, bytes);
     while (n_taken >= n_allowed || (holds_large && bytes > UPDATE_BYTES * LARGE_MIB))
         mu__sleep_ns(1000000);
