@@ -339,6 +339,30 @@ static void test_a_folder_that_cannot_be_made(void **state)
     assert_non_null(strstr(said, "the folder '/dev/null/folder' cannot be made: Not a directory"));
 }
 
+enum { WIDE = 512, BRANCHES = 8 };
+
+static mu_value *add_branches(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0), *sum = mu_constant(MU_F32, 0);
+    for (int i = 0; i < BRANCHES; i++) {
+        mu_tensor *shifted = mu_add(x, mu_constant(MU_F32, i));
+        sum = mu_add(sum, mu_reduce_sum(mu_tanh(mu_matmul(shifted, x)), MU_ALL_AXES));
+    }
+    return mu_of(sum);
+}
+
+// What one branch needs is free when the next one begins (decision 147).
+static void test_branches_follow_one_another(void **state)
+{
+    (void)state;
+    plugin.memory = (int64_t)(BRANCHES * WIDE * WIDE * sizeof(float));
+    mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
+    mu_value *x = mu_list(mu_of(mu_ones(MU_F32, 2, (int64_t[]){WIDE, WIDE})), MU_END);
+    if (!mu_run(strategy, mu_function_new(add_branches, NULL), x))
+        fail_msg("%s", mu_error_message());
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -349,6 +373,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_compiling_has_a_deadline, start_in_a_hurry, end),
         cmocka_unit_test_setup_teardown(test_errors_of_the_compiler_name_the_op, start, end),
         cmocka_unit_test_setup_teardown(test_memory_is_checked_before_the_launch, start, end),
+        cmocka_unit_test_setup_teardown(test_branches_follow_one_another, start, end),
     };
     if (plugin_missing())
         return SKIPPED;

@@ -7,7 +7,8 @@
 
 enum { VARINT = 0, MESSAGE = 2 };  // wire types
 
-static const char *const names[MU_PJRT_SWITCHES] = {"xla_cpu_use_xnnpack", "xla_cpu_enable_fast_min_max"};
+static const char *const names[MU_PJRT_SWITCHES] = {"xla_cpu_use_xnnpack", "xla_cpu_enable_fast_min_max",
+                                                    "xla_cpu_enable_concurrency_optimized_scheduler"};
 
 typedef struct bytes {
     char *at;

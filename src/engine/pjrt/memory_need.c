@@ -59,29 +59,37 @@ void mu__pjrt_name_largest(const mu_pjrt_plan *plan, const mu_pjrt_programs *p)
     mu__error_context("the largest values of '%s' are %s", plan->graph->name, words);
 }
 
-// The bytes that a compiled program needs at once; 0: the plugin does not say.
-static int64_t need_of(const mu_pjrt_plan *plan, pj_loaded *loaded)
+// What a compiled program needs, as far as the plugin says so.
+static bool memory_of(const mu_pjrt_plan *plan, pj_loaded *loaded, pj_program_memory_args *need)
 {
     const pj_api *api = plan->client->api;
     mu_error_value ignored;
     pj_loaded_executable_args inner = PJ_ARGS(pj_loaded_executable_args, .loaded = loaded);
-    pj_program_memory_args need = PJ_ARGS(pj_program_memory_args, .peak = 0);
     mu_status status = mu__pjrt_call(api, PJ_LOADED_GET_EXECUTABLE, &inner, plan->graph->name);
     if (status == MU_OK) {
-        need.executable = inner.executable;
-        status = mu__pjrt_call(api, PJ_EXECUTABLE_MEMORY_STATS, &need, plan->graph->name);
+        *need = PJ_ARGS(pj_program_memory_args, .executable = inner.executable);
+        status = mu__pjrt_call(api, PJ_EXECUTABLE_MEMORY_STATS, need, plan->graph->name);
         pj_executable_args end = PJ_ARGS(pj_executable_args, .executable = inner.executable);
         mu__pjrt_destroy(api, PJ_EXECUTABLE_DESTROY, &end);
     }
     if (status != MU_OK)
         mu__error_move(&ignored);  // not every plugin can tell
-    return status == MU_OK ? need.arguments + need.outputs + need.temporaries - need.aliased : 0;
+    return status == MU_OK;
 }
 
 mu_status mu__pjrt_check_memory(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, pj_loaded *loaded)
 {
     const mu_device *device = p->span.devices ? p->span.devices[0] : &plan->client->devices[0];
-    const int64_t there_is = mu__pjrt_memory_bytes(device), need = there_is > 0 ? need_of(plan, loaded) : 0;
+    const int64_t there_is = mu__pjrt_memory_bytes(device);
+    pj_program_memory_args part;
+    if ((there_is <= 0 && !mu__log_enabled(MU_LOG_DEBUG)) || !memory_of(plan, loaded, &part))
+        return MU_OK;
+    const int64_t need = part.arguments + part.outputs + part.temporaries - part.aliased;
+    mu__log(MU_LOG_DEBUG,
+            "'%s' needs %.1f MB on each device: arguments %.1f, results %.1f, of which %.1f are arguments, and %.1f for "
+            "what is between them",
+            plan->graph->name, (double)need / 1e6, (double)part.arguments / 1e6, (double)part.outputs / 1e6,
+            (double)part.aliased / 1e6, (double)part.temporaries / 1e6);
     if (need <= there_is || there_is <= 0)
         return MU_OK;
     const mu_status status =
