@@ -203,6 +203,29 @@ static void test_log_gamma_of_large_numbers(void **state)
     check_both("lgamma", log_gamma, NULL, mu_list(mu_of(x), MU_END), 1e-5);
 }
 
+// Nothing on the way to a result is beyond its type where the result is not.
+static mu_value *activate(mu_value *arguments, void *arg)
+{
+    mu_tensor *x = mu_at(arguments, 0);
+    (void)arg;
+    mu_tensor *const all[] = {mu_nn_gelu(x, false), mu_nn_gelu(x, true), mu_nn_silu(x), mu_nn_mish(x),
+                              mu_nn_softplus(x), mu_nn_softsign(x), mu_nn_hard_sigmoid(x), mu_nn_elu(x),
+                              mu_nn_selu(x), mu_nn_log_sigmoid(x), mu_sigmoid(x), mu_tanh(x), mu_erf(x)};
+    mu_value *values[MU_COUNT(all)];
+    for (size_t i = 0; i < MU_COUNT(all); i++)
+        values[i] = mu_of(all[i]);
+    return mu_list_of(MU_COUNT(all), values);
+}
+
+static void test_activations_of_large_numbers(void **state)
+{
+    (void)state;
+    const float numbers[] = {3e38f, -3e38f, 1e20f, -1e20f, 1e4f, -1e4f, 90, -90};
+    mu_tensor *x = mu_tensor_new(MU_F32, 1, (int64_t[]){MU_COUNT(numbers)}, numbers);
+    check_both("float32", activate, NULL, mu_list(mu_of(x), MU_END), 1e-6);
+    check_both("bfloat16", activate, NULL, mu_list(mu_of(mu_cast(x, MU_BF16)), MU_END), 1e-2);
+}
+
 // ---- Rows of a variable -------------------------------------------------------------------------
 
 typedef struct scattering {
@@ -434,7 +457,7 @@ int main(void)
         cmocka_unit_test(test_embedding_and_dropout_train_on_two_replicas),
         cmocka_unit_test(test_random_numbers),
         cmocka_unit_test(test_numbers_drawn_by_rejection),
-        cmocka_unit_test(test_log_gamma_of_large_numbers),
+        cmocka_unit_test(test_log_gamma_of_large_numbers), cmocka_unit_test(test_activations_of_large_numbers),
         cmocka_unit_test(test_rows_of_variables),
         cmocka_unit_test(test_order_of_odd_numbers), cmocka_unit_test(test_extremes_of_bools),
         cmocka_unit_test(test_sums_in_16_bits),

@@ -9,6 +9,7 @@
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
+#include <ctype.h>
 #include <stdarg.h>
 
 // The values of a graph that is being written.
@@ -260,10 +261,19 @@ static mu_status check_on_host(const mu_node *node)
                      node->op->name);
 }
 
+// A comment ends at the line's end, but names of variables and layers may have line ends in them.
+static void keep_on_one_line(const writer *w, size_t begin)
+{
+    for (size_t i = begin; w->emitter.status == MU_OK && i < w->text->n; i++)
+        if (iscntrl((unsigned char)w->text->items[i]))
+            w->text->items[i] = ' ';
+}
+
 // "// matmul (dense_1, train.c:42) of 'dense_1/kernel'": where the op was made, and the variables that it reads.
 static void print_origin(writer *w, const mu_node *node)
 {
     const mu_site site = mu__node_site(node);
+    const size_t begin = w->text->n;
     bool named = false;
     print_indent(w);
     print(w, "// %s", node->op->name);
@@ -275,6 +285,7 @@ static void print_origin(writer *w, const mu_node *node)
             print(w, "%s '%s'", named ? "," : " of", in->name);
         named |= in->op == &mu_op_input && in->name;
     }
+    keep_on_one_line(w, begin);
     print(w, "\n");
 }
 

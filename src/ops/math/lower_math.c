@@ -139,9 +139,10 @@ static mu_hlo erfc_of(const writer *w, mu_hlo x)
     return select_by(w, "GT", size, SERIES_BELOW, select_by(w, "LT", x, 0, negative, fraction), small);
 }
 
+// The half comes first: x erfc(…) overflows where the result, about x, does not.
 static mu_hlo gelu_of(const writer *w, mu_hlo x)
 {
-    return scaled(w, mul(w, x, erfc_of(w, scaled(w, x, -0.7071067811865476))), 0.5);
+    return mul(w, x, scaled(w, erfc_of(w, scaled(w, x, -0.7071067811865476)), 0.5));
 }
 
 // ---- The gamma function -------------------------------------------------------------------------
