@@ -1,6 +1,7 @@
 // The data of `muster fit`: each kind of file becomes a dataset of lists of inputs and labels.
 #include "tools/fit_data.h"
 
+#include "data/formats/file_stream.h"
 #include "model/losses/loss.h"
 #include "model/training/training.h"
 
@@ -78,23 +79,40 @@ static mu_dataset *from_npz(const mu_fit_source *source)
 
 // ---- .csv ---------------------------------------------------------------------------------------
 
+// Where the walk through the first lines of a file is.
+typedef struct header {
+    int lines, columns;  // before the first sample; of that
+    bool quoted, ended;
+} header;
+
+static void step(header *h, char c, int skipped)
+{
+    if (h->lines < skipped)
+        h->lines += c == '\n';
+    else if (c == '"')
+        h->quoted = !h->quoted;
+    else if (!h->quoted) {
+        h->columns += c == ',';
+        h->ended = c == '\n';
+    }
+}
+
 // The number of fields in the first line that is a sample.
 static mu_status count_columns(const mu_fit_source *source, int *columns)
 {
-    void *data = NULL;
-    size_t bytes;
-    MU_TRY(mu__file_read(source->path, (size_t)1 << 40, &data, &bytes));
-    const char *line = data;
-    for (int i = 0; line && i < source->skip_lines; i++)
-        line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL;
-    *columns = 1;
-    for (bool quoted = false; line && *line && *line != '\n'; line++) {
-        quoted ^= *line == '"';
-        *columns += !quoted && *line == ',';
+    mu_file_stream *stream = mu__file_stream_open(source->path);
+    mu_status status = stream ? MU_OK : mu_error_code();
+    header h = {.columns = 1};
+    char text[4096];
+    for (size_t n = 1; status == MU_OK && n > 0 && !h.ended;) {
+        status = mu__file_stream_read(stream, text, sizeof text, &n);
+        for (size_t i = 0; status == MU_OK && i < n && !h.ended; i++)
+            step(&h, text[i], source->skip_lines);
     }
-    mu__free(data);
-    if (*columns > source->label_columns)
-        return MU_OK;
+    mu__file_stream_close(stream);
+    *columns = h.columns;
+    if (status != MU_OK || h.columns > source->label_columns)
+        return status;
     return mu__error(MU_INVALID_ARGUMENT, "muster fit: the first sample of %s has %d columns, of which %d are labels; "
                      "set --label-columns and --skip-lines", source->path, *columns, source->label_columns);
 }

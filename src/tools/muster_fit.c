@@ -5,7 +5,6 @@
 #include "tools/models.h"
 #include "tools/tools.h"
 
-
 enum { MODEL, DATA, LABELS, INPUTS, VALIDATION, VALIDATION_LABELS, VALIDATION_FREQ, STRATEGY, EPOCHS, BATCH_SIZE,
        OPTIMIZER, LOSS, METRICS, WEIGHTS, OUTPUT, LABEL_COLUMNS, SKIP_LINES, SEED };
 
@@ -135,6 +134,14 @@ static mu_status read_options(const mu_tool_arguments *a, mu_fit_source *source,
     return mu_error_code();
 }
 
+// A training is not lost at its end for a folder that nothing can be written to.
+static mu_status try_output(const char *path)
+{
+    mu_file_writer *file = !path || !mu_strategy_should_checkpoint(mu_get_strategy()) ? NULL : mu__file_create(path);
+    mu__file_abandon(file);
+    return mu_error_code();
+}
+
 // `source` is that of the samples to train on.
 static mu_dataset *validation_data(const mu_tool_arguments *a, mu_fit_source *source)
 {
@@ -180,7 +187,7 @@ static bool run(const mu_tool_arguments *a)
     mu_scope_guard scope = {0};
     if (strategy)
         scope = mu_scope_open(strategy);
-    model = make_model(a);
+    model = try_output(a->values[OUTPUT]) == MU_OK ? make_model(a) : NULL;
     if (strategy)
         mu_scope_close(&scope);
     if (!model)
