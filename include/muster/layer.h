@@ -524,6 +524,8 @@ typedef struct mu_call_context {
     mu_value *mask;
     mu_value **output_mask;                  // see mu_call_set_mask
     bool reverse;                            // mu_call was given .reverse
+    // `training` is false because mu_call was given none: calls in a functional model that say a mode have that one
+    bool training_left_out;
 } mu_call_context;
 
 typedef struct mu_layer_args {
@@ -549,6 +551,15 @@ typedef struct mu_layer_args {
 // mu_layer_new makes a layer whose weights and outputs are made by C functions.
 #define mu_layer_new(...) mu_layer_new_with(MU_ARGS(mu_layer_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_layer_new_with(const mu_layer_args *args);
+
+// mu_register_layer makes mu_layer_from_config and mu_load_model know a class of layers that Keras does not have, or
+// has outside of keras.layers, for the rest of the process. registered_name: what the file has as "registered_name",
+// such as "package>Name", or where that is null as "class_name". from_config makes a layer with mu_layer_new of the
+// text of the entry's "config"; the layer gets its name, and is written as it was read. .class_name is the class in
+// snake case: weight files have it. Returns NULL after mu_fail. Errors: ALREADY_EXISTS if another function has the
+// name.
+MU_API mu_status mu_register_layer(const char *registered_name,
+                                   mu_layer *(*from_config)(const char *config, void *arg), void *arg);
 
 typedef struct mu_layer_add_weight_args {
     size_t size;

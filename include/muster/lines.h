@@ -808,6 +808,7 @@ MU_PASS_ON(void *, void, false)
 #define mu_layer_set_learning_rate_multiplier(...) \
     MU_CALL(mu_status, mu_layer_set_learning_rate_multiplier, __VA_ARGS__)
 #define mu_layer_new_with(...) MU_CALL(mu_layer, mu_layer_new_with, __VA_ARGS__)
+#define mu_register_layer(...) MU_CALL(mu_status, mu_register_layer, __VA_ARGS__)
 #define mu_layer_add_weight_with(...) MU_CALL(mu_variable, mu_layer_add_weight_with, __VA_ARGS__)
 #define mu_layer_weight(...) MU_CALL(mu_variable, mu_layer_weight, __VA_ARGS__)
 #define mu_layer_add_sublayer(...) MU_CALL(mu_status, mu_layer_add_sublayer, __VA_ARGS__)

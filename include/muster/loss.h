@@ -19,6 +19,9 @@ typedef struct mu_metric mu_metric;  // a running value over batches, such as an
 
 // ---- Losses -------------------------------------------------------------------------------------
 
+// Cross-entropies of probabilities that a sigmoid (binary) or a softmax along the last axis (categorical) of a layer
+// made are computed of the logits, so that probabilities of 0 and 1 keep their loss and gradient.
+
 // Every loss begins with these options.
 typedef struct mu_loss_args {
     size_t size;
@@ -206,7 +209,7 @@ MU_API mu_loss *mu_ctc_loss_with(const mu_loss_args *args);
 
 // mu_loss_named makes a loss with default options by its name, in any case: a function above without mu_ and _loss
 // ("mean_squared_error"), Keras's class ("MeanSquaredError"), or a short form: "mse", "mae", "mape", "msle", "bce",
-// "kld", "logcosh".
+// "kld", "logcosh". "crossentropy" or "ce" is the cross-entropy that fits the shapes, binary, categorical or sparse.
 MU_API mu_loss *mu_loss_named(const char *name);
 // mu_loss_name returns the loss's name; it belongs to the loss.
 MU_API const char *mu_loss_name(const mu_loss *loss);
@@ -463,8 +466,8 @@ typedef struct mu_auc_args {
     const char *summation_method;            // "interpolation" (default), or heights: "minoring", "majoring"
     int n_thresholds;                        // thresholds between 0 and 1, instead of evenly spaced ones
     const double *thresholds;
-    bool multi_label;                        // the mean of the areas of num_labels columns
-    int num_labels;                          // required with multi_label
+    bool multi_label;                        // the mean of the areas of all columns
+    int num_labels;                          // the columns of multi_label; default: those of the first batch
     int n_label_weights;                     // of the columns
     const double *label_weights;
 } mu_auc_args;

@@ -104,9 +104,10 @@ typedef struct mu_call_args {
     mu_model *model;                         // or a layer
     mu_tensor *x;
     mu_keyword_only only_;
-    // apply dropout, and normalize by the batch's statistics; left out in a layer's call: as that
-    // layer. A call on tensors of mu_input keeps no mode: each run of the model that it becomes part of decides, as in
-    // Keras; a frozen batch normalization keeps its statistics
+    // apply dropout, and normalize by the batch's statistics; left out in a layer's call: as that layer. A call on
+    // tensors of mu_input keeps the mode that it is given for runs that are given none (mu_call without .training);
+    // fit, evaluate and predict say one, which counts for all calls, as in Keras. A frozen batch normalization keeps
+    // its statistics
     bool training;
     mu_value *inputs;                        // instead of x: a list of several inputs
     // bool, [batch, steps]: false leaves a step out (mu_softmax: an element of x); default: mu_mask_of(x)

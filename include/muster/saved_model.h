@@ -25,9 +25,10 @@ typedef struct mu_load_model_args {
 } mu_load_model_args;
 
 // mu_load_model makes the model that a .keras file describes, compiles it and loads its weights and the state of its
-// optimizer. It executes nothing from the file: Lambda layers and custom objects are refused by name. The model belongs
-// to the strategy in scope. Errors: NOT_FOUND; DATA_LOSS for a damaged file; UNIMPLEMENTED for a class or an option
-// that Muster lacks; INVALID_ARGUMENT if the weights do not fit the configuration.
+// optimizer. It executes nothing from the file: Lambda layers are refused by name, and so are custom objects, unless
+// the program registered their class (mu_register_layer). The model belongs to the strategy in scope. Errors:
+// NOT_FOUND; DATA_LOSS for a damaged file; UNIMPLEMENTED for a class or an option that Muster lacks; INVALID_ARGUMENT
+// if the weights do not fit the configuration.
 #define mu_load_model(...) mu_load_model_with(MU_ARGS(mu_load_model_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_model *mu_load_model_with(const mu_load_model_args *args);
 

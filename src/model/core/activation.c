@@ -1,13 +1,30 @@
 // Activations by Keras's names.
 
 #include "model/core/layer.h"
+#include "model/core/note.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
 
+static mu_tensor *with_logits(mu_tensor *y, mu_tensor *x, mu_note_kind kind)
+{
+    return y && mu__note_keep(y, x, kind) == MU_OK ? y : NULL;
+}
+
+mu_tensor *mu__softmax(mu_tensor *x, int axis)
+{
+    mu_tensor *y = mu_nn_softmax(x, axis);
+    return axis == -1 || axis == mu_tensor_rank(x) - 1 ? with_logits(y, x, MU_NOTE_SOFTMAX) : y;
+}
+
 static mu_tensor *softmax(mu_tensor *x)
 {
-    return mu_nn_softmax(x, -1);
+    return mu__softmax(x, -1);
+}
+
+static mu_tensor *sigmoid(mu_tensor *x)
+{
+    return with_logits(mu_sigmoid(x), x, MU_NOTE_SIGMOID);
 }
 
 static mu_tensor *log_softmax(mu_tensor *x)
@@ -93,7 +110,7 @@ static const struct {
     const char *name;
     mu_tensor *(*call)(mu_tensor *x);
 } activations[] = {
-    {"relu", mu_nn_relu}, {"sigmoid", mu_sigmoid}, {"tanh", mu_tanh}, {"softmax", softmax}, {"exponential", mu_exp},
+    {"relu", mu_nn_relu}, {"sigmoid", sigmoid}, {"tanh", mu_tanh}, {"softmax", softmax}, {"exponential", mu_exp},
     {"relu6", mu_nn_relu6}, {"leaky_relu", leaky_relu}, {"elu", mu_nn_elu}, {"selu", mu_nn_selu}, {"gelu", gelu},
     {"silu", mu_nn_silu}, {"swish", mu_nn_silu}, {"mish", mu_nn_mish}, {"softplus", mu_nn_softplus},
     {"softsign", mu_nn_softsign}, {"hard_sigmoid", mu_nn_hard_sigmoid}, {"hard_silu", hard_silu},

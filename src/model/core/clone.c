@@ -39,6 +39,8 @@ json_t *mu__own_layer_json(const mu_layer *layer)
     own_layers *own = mu__context()->clones;
     const mu_layer_args *args = layer->args;
     const char *name = mu_layer_name(layer), *kind = layer->trainer ? "model" : "layer";
+    if (layer->entry)
+        return mu__registered_json(layer);
     if (!own)
         mu__error(MU_UNIMPLEMENTED, "mu_layer_config: '%s' is a %s of your own, whose functions no configuration "
                   "holds; save the weights alone (mu_save_weights), and make the model by the function that made it",

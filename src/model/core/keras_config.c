@@ -218,9 +218,11 @@ static mu_status check_class(const json_t *json, const char *class_name, const c
                          "not execute. Replace it by layers, or by mu_layer_new", name ? name : class_name);
     if (known && !(registered && strchr(registered, '>')))
         return MU_OK;
-    return mu__error(MU_UNIMPLEMENTED, "'%.60s' is of the class %.60s of %.60s, not one of Keras's layers; Muster "
-                     "loads no custom objects", name ? name : "?", class_name,
-                     registered && strchr(registered, '>') ? registered : module);
+    const bool package = registered && strchr(registered, '>');
+    return mu__error(MU_UNIMPLEMENTED, "'%.60s' is of the class %.60s of %.60s, not one of Keras's layers; write the "
+                     "layer in C and register a function that makes it: mu_register_layer(\"%.80s\", …)",
+                     name ? name : "?", class_name, package ? registered : module,
+                     registered ? registered : class_name);
 }
 
 static const mu_layer_ops *class_named(const char *class_name)
@@ -281,14 +283,15 @@ mu_layer *mu__layer_from_json(const json_t *json, int depth)
                   "%d deep", MAX_CONFIG_DEPTH);
         return NULL;
     }
-    if ((!mu__is_own_layer_json(class_name) && check_class(json, class_name, name) != MU_OK) ||
+    const bool registered = !mu__is_own_layer_json(class_name) && mu__is_registered_json(json);
+    if ((!registered && !mu__is_own_layer_json(class_name) && check_class(json, class_name, name) != MU_OK) ||
         read_policy(class_name, config, &policy) != MU_OK)
         return NULL;
     name_last_axis(json, config);
     mu_context *thread = mu__context();
     const void *outer = thread->policy;
     thread->policy = &policy;
-    mu_layer *layer = layer_of(class_name, config, depth);
+    mu_layer *layer = registered ? mu__registered_from(json) : layer_of(class_name, config, depth);
     thread->policy = outer;
     return layer;
 }

@@ -34,6 +34,7 @@ static void layer_destroy(void *object)
     mu__fields_drop(&layer->ops->class, layer->args);
     mu_release(layer->strategy);
     mu_release(layer->activity);
+    json_decref(layer->entry);
     mu__free(layer->name);
     mu__free(layer->path);
 }
@@ -367,7 +368,8 @@ static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_con
     mu_value *output_mask = NULL;
     if (mu__masks_lend(inputs, context->mask) != MU_OK)
         return NULL;
-    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask};
+    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask,
+                                   .training_left_out = context->training_left_out};
     mu_value *outputs = layer->ops->call(layer, inputs, &inner);
     mu__masks_take_back(inputs, context->mask);
     if (outputs)
@@ -450,7 +452,7 @@ static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_con
                             : layer->ops->passes_mask ? mu__mask_join(seen)
                                                       : NULL;
     const mu_call_context inner = {.training = context->training, .mask = seen, .output_mask = &output_mask,
-                                   .reverse = context->reverse};
+                                   .reverse = context->reverse, .training_left_out = context->training_left_out};
     mu_value *outputs = mu__pending() ? NULL : run_layer(layer, inputs, &inner);
     if (outputs && hides && !output_mask)
         output_mask = mu__mask_of_rows(outputs);

@@ -65,6 +65,7 @@ struct mu_layer {
     mu_layer_parts before_build; // what it had when its build began; the rest is build's
     struct { mu_metric **items; size_t n, capacity; } metrics;   // that its call updates; retained
     void *state;                 // of the class; ops->release frees it
+    json_t *entry;               // of a registered class: the configuration that it was made of; owned; NULL: none
     mu_strategy *strategy;       // of a model: in whose scope it was made; retained
     mu_trainer *trainer;         // of a model: what compile and fit keep; owned
 };
@@ -244,6 +245,11 @@ mu_layer *mu__layer_from_json(const json_t *json, int depth);
 json_t *mu__own_layer_json(const mu_layer *layer);
 bool mu__is_own_layer_json(const char *class_name);
 mu_layer *mu__own_layer_from(const json_t *config, int depth);
+// Layers of classes that the program registered (registered.c). mu__registered_from makes one of an entry of a
+// configuration for which mu__is_registered_json is true, mu__registered_json the entry that it was made of.
+bool mu__is_registered_json(const json_t *json);
+mu_layer *mu__registered_from(const json_t *json);
+json_t *mu__registered_json(const mu_layer *layer);
 mu_layer *mu__own_like(const mu_layer *layer);  // a new one of the same functions (subclassed.c)
 
 // Checks for `build`; both name the layer. Errors: INVALID_ARGUMENT.
@@ -282,6 +288,9 @@ mu_status mu__adapt_empty(mu_layer *layer);
 // mu__unit_norm divides x by its Euclidean norm along an axis, where that is above 1e-12.
 mu_tensor *mu__unit_norm(mu_tensor *x, int axis);
 mu_tensor *mu__activate(const char *activation, mu_tensor *x);  // NULL or "linear": x itself
+// mu__softmax returns the softmax of x along an axis. Both note the logits of a softmax along the last axis, or of a
+// sigmoid, for losses, as Keras does: probabilities near 0 and 1 have lost their digits. NULL on error.
+mu_tensor *mu__softmax(mu_tensor *x, int axis);
 mu_status mu__activation_known(const char *activation, const char *function);
 
 // mu__orthogonal draws a matrix whose rows or columns (the fewer of them) have length 1 and are at right angles. The

@@ -2,6 +2,7 @@
 //
 // The masks of a value have its structure, with a tensor (bool) for a tensor, or an empty list where there is none. A
 // mask also travels with the tensor that a layer returned, so that layers in C functions find it.
+#include "model/core/note.h"
 #include "model/models/model.h"
 
 #include <muster/ops.h>
@@ -183,64 +184,18 @@ mu_value *mu__mask_of_rows(const mu_value *values)
 
 // ---- Masks that travel with tensors -------------------------------------------------------------
 
-// Tensors have no masks, so the mask is recorded next to them. It belongs to the pool in which the layer was called,
-// and keeps the tensor, whose address therefore names no other one.
-typedef struct note {
-    mu_object object;
-    struct note *older, *newer;
-    mu_tensor *tensor;           // retained; NULL: the note has been taken back
-    mu_tensor *mask;             // retained; NULL: a call was given no mask for this tensor
-    bool lent;                   // by mu__masks_lend
-} note;
-
-static _Thread_local note *newest;
-
-static void take_back(note *n)
-{
-    if (n->older)
-        n->older->newer = n->newer;
-    *(n->newer ? &n->newer->older : &newest) = n->older;
-    mu_release(n->tensor);
-    mu_release(n->mask);
-    n->tensor = n->mask = NULL;
-}
-
-static void destroy_note(void *object)
-{
-    if (((note *)object)->tensor)
-        take_back(object);
-}
-
-static mu_type note_type = {.name = "mask", .destroy = destroy_note};
-
-static mu_status keep(mu_tensor *tensor, mu_tensor *mask, bool lent)
-{
-    note *n = mu__new(&note_type, sizeof *n);
-    if (!n)
-        return mu_error_code();
-    n->tensor = mu_retain(tensor);
-    n->mask = mu_retain(mask);
-    n->lent = lent;
-    n->older = newest;
-    if (newest)
-        newest->newer = n;
-    newest = n;
-    return mu__give(n) ? MU_OK : mu_error_code();
-}
-
+// Tensors have no masks, so the mask is noted next to them (note.h).
 mu_tensor *mu_mask_of(const mu_tensor *tensor)
 {
-    const note *n = newest;
-    while (n && n->tensor != tensor)
-        n = n->older;
-    return n ? n->mask : NULL;
+    const mu_note *note = mu__note_of(tensor, MU_NOTE_MASK | MU_NOTE_LENT_MASK);
+    return note ? note->says : NULL;
 }
 
 // Keeps the masks of all tensors, or none. Lent notes say of each tensor what a call was given, also that it has no
 // mask.
 static mu_status keep_all(const mu_value *values, const mu_value *mask, bool lent)
 {
-    const note *before = newest;
+    const mu_note *before = mu__note_newest();
     mu_status status = MU_OK;
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
     mu_tensor *masks[MU_MAX_MODEL_INPUTS];
@@ -248,9 +203,9 @@ static mu_status keep_all(const mu_value *values, const mu_value *mask, bool len
     mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
     for (int i = 0; status == MU_OK && i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
         if (lent || (masks[i] && masks[i] != mu_mask_of((const mu_tensor *)leaves[i])))
-            status = keep((mu_tensor *)leaves[i], masks[i], lent);
-    while (status != MU_OK && newest != before)
-        take_back(newest);
+            status = mu__note_keep((mu_tensor *)leaves[i], masks[i], lent ? MU_NOTE_LENT_MASK : MU_NOTE_MASK);
+    while (status != MU_OK && mu__note_newest() != before)
+        mu__note_take_back(mu__note_newest());
     return status;
 }
 
@@ -258,7 +213,7 @@ mu_value *mu__masks_kept(const mu_value *values)
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
     mu_tensor *masks[MU_MAX_MODEL_INPUTS];
-    const int n = newest ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
+    const int n = mu__note_newest() ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
     if (n < 1 || n > MU_MAX_MODEL_INPUTS)
         return NULL;
     for (int i = 0; i < n; i++)
@@ -292,10 +247,8 @@ void mu__masks_take_back(const mu_value *values, const mu_value *mask)
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
     const int n = mask ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
     for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++) {
-        note *lent = newest;
-        while (lent && (!lent->lent || lent->tensor != (mu_tensor *)leaves[i]))
-            lent = lent->older;
+        mu_note *lent = mu__note_of((const mu_tensor *)leaves[i], MU_NOTE_LENT_MASK);
         if (lent)
-            take_back(lent);
+            mu__note_take_back(lent);
     }
 }

@@ -194,7 +194,7 @@ static mu_value *softmax_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     const int axis = ((const mu_softmax_args *)layer->args)->axis;
     mu_tensor *x = mu_at(inputs, 0), *mask = mu__mask_at(context->mask, 0);
     if (!x || !mask)
-        return x ? mu_of(mu_nn_softmax(x, axis)) : NULL;
+        return x ? mu_of(mu__softmax(x, axis)) : NULL;
     if (check_mask(layer, &x->shape, &mask->shape) != MU_OK || !(mask = bool_mask(mask)))
         return NULL;
     mu_tensor *lowest = mu_constant(x->dtype, x->dtype == MU_F16 ? -3e4 : -1e9);

@@ -434,7 +434,7 @@ static mu_tensor *clip(const mu_operation_call *c)
 static mu_tensor *softmax(const mu_operation_call *c)
 {
     const int axis = one_axis(c, "axis", mu_tensor_rank(c->x[0]));
-    return axis < 0 ? NULL : mu_nn_softmax(c->x[0], axis);
+    return axis < 0 ? NULL : mu__softmax(c->x[0], axis);
 }
 
 static mu_tensor *log_softmax(const mu_operation_call *c)
@@ -566,7 +566,7 @@ static const mu_operation_kind kinds[] = {
     REAL("Exp", mu_exp), REAL("Expm1", mu_expm1), REAL("Log", mu_log), REAL("Log1p", mu_log1p), REAL("Sqrt", mu_sqrt),
     REAL("Rsqrt", mu_rsqrt), REAL("Reciprocal", mu_reciprocal), REAL("Erf", mu_erf), REAL("Sin", mu_sin),
     REAL("Cos", mu_cos), REAL("Tan", mu_tan), REAL("Tanh", mu_tanh), REAL("Sinh", mu_sinh), REAL("Cosh", mu_cosh),
-    REAL("Arcsin", mu_asin), REAL("Arccos", mu_acos), REAL("Arctan", mu_atan), REAL("Sigmoid", mu_sigmoid),
+    REAL("Arcsin", mu_asin), REAL("Arccos", mu_acos), REAL("Arctan", mu_atan), ACTIVATE("Sigmoid", "sigmoid"),
     REDUCE("Sum", sum, false), REDUCE("Mean", mu_reduce_mean_with, true),
     REDUCE("Max", max, false), REDUCE("Min", min, false),
     REDUCE("Amax", max, false), REDUCE("Amin", min, false),

@@ -79,14 +79,31 @@ mu_loss *mu_loss_new_with(const mu_own_loss_args *args)
 
 // ---- Calls --------------------------------------------------------------------------------------
 
-// Labels [batch] and predictions [batch, 1], or the other way round, give one value per sample, not a [batch, batch]
-// matrix of differences.
-static mu_tensor *same_rank(mu_tensor *y_true, const mu_tensor *y_pred)
+// Whether `longer` has one axis more than `x`, of size 1.
+static bool has_one_more(const mu_tensor *longer, const mu_tensor *x)
 {
-    const int labels = mu_tensor_rank(y_true), rank = mu_tensor_rank(y_pred);
-    if (labels + 1 == rank && mu_tensor_dim(y_pred, -1) == 1)
-        return mu_expand_dims(y_true, -1);
-    return labels == rank + 1 && mu_tensor_dim(y_true, -1) == 1 ? mu_squeeze(y_true, -1) : y_true;
+    return mu_tensor_rank(longer) == mu_tensor_rank(x) + 1 && mu_tensor_dim(longer, -1) == 1;
+}
+
+// Labels and predictions in one rank, as Keras has them: an axis of size 1 goes, but not one beside the batch alone.
+// Else [batch] and [batch, 1] would give a [batch, batch] matrix of differences.
+static bool make_one_rank(mu_tensor **y_true, mu_tensor **y_pred)
+{
+    mu_tensor **longer = has_one_more(*y_true, *y_pred) ? y_true : has_one_more(*y_pred, *y_true) ? y_pred : NULL;
+    mu_tensor **shorter = longer == y_true ? y_pred : y_true;
+    if (longer && mu_tensor_rank(*shorter) == 1)
+        *shorter = mu_expand_dims(*shorter, -1);
+    else if (longer)
+        *longer = mu_squeeze(*longer, -1);
+    return *y_true && *y_pred;
+}
+
+mu_tensor *mu__labels_of_steps(mu_tensor *y_true, const mu_tensor *y_pred, const mu_tensor *counting)
+{
+    const int rank = mu_tensor_rank(y_true);
+    const bool by_step = counting && rank > 1 && has_one_more(y_pred, y_true) && mu_tensor_rank(counting) >= rank &&
+                         mu_tensor_dim(counting, rank - 1) != 1;
+    return by_step ? mu_expand_dims(y_true, -1) : y_true;
 }
 
 // Whether sizes that are known differ.
@@ -118,9 +135,10 @@ mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pr
         y_pred = mu_cast(y_pred, mu__floatx());
     if (!y_pred)
         return NULL;
-    if (!loss->ops->takes_labels)
-        y_true = same_rank(mu_cast(y_true, mu_tensor_dtype(y_pred)), y_pred);
-    return y_true && need_shapes(loss, y_true, y_pred) == MU_OK ? loss->ops->call(loss, y_true, y_pred) : NULL;
+    if (!loss->ops->takes_labels && (!(y_true = mu_cast(y_true, mu_tensor_dtype(y_pred))) ||
+                                     !make_one_rank(&y_true, &y_pred)))
+        return NULL;
+    return need_shapes(loss, y_true, y_pred) == MU_OK ? loss->ops->call(loss, y_true, y_pred) : NULL;
 }
 
 mu_tensor *mu_loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
@@ -220,7 +238,8 @@ static mu_status need_weights(const mu_loss *loss, const mu_tensor *weights, con
 
 mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out)
 {
-    mu_tensor *losses = mu__loss_call(loss, in->y_true, in->y_pred);
+    mu_tensor *labels = mu__labels_of_steps(in->y_true, in->y_pred, in->mask ? in->mask : in->weights);
+    mu_tensor *losses = labels ? mu__loss_call(loss, labels, in->y_pred) : NULL;
     if (!losses)
         return mu_error_code();
     mu_tensor *mask = joined_mask(loss, in, losses);

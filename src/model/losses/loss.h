@@ -37,6 +37,10 @@ extern const mu_field mu__loss_fields[];
 mu_loss *mu__loss_make(const mu_loss_ops *ops, const void *args);  // belongs to the pool; NULL on error
 const mu_loss_ops *mu__loss_find(const char *name);                // by Keras's names; NULL: there is none
 mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred);
+// mu__labels_of_steps returns labels [batch, steps] of predictions [batch, steps, 1] with the last axis too, if
+// `counting`, a mask or weights, counts each step: then each has a loss. Else the steps are the outputs of a sample, as
+// in Keras.
+mu_tensor *mu__labels_of_steps(mu_tensor *y_true, const mu_tensor *y_pred, const mu_tensor *counting);
 // mu__ctc_loss (loss_ctc.c) returns CTC's loss of each sample: [batch]. y_true: class numbers [batch, labels], 0 behind
 // the last; y_pred: logits [batch, time, classes], class 0 the blank.
 mu_tensor *mu__ctc_loss(mu_tensor *y_true, mu_tensor *y_pred);

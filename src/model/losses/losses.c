@@ -1,6 +1,7 @@
 // The losses: the formula of each, per sample. y_true has the type and the rank of y_pred, unless the class takes
 // labels. Formulas, epsilons and names are Keras 3's.
 
+#include "model/core/note.h"
 #include "model/losses/loss.h"
 #include "model/training/arguments.h"
 
@@ -44,7 +45,7 @@ static mu_tensor *axis_last(mu_tensor *x, int axis)
 {
     const int rank = mu_tensor_rank(x), at = axis < 0 ? axis + rank : axis;
     int axes[MU_MAX_RANK];
-    if (at == rank - 1 || !x)
+    if (!x || at == rank - 1)
         return x;
     if (at < 0 || at >= rank) {
         mu__error(MU_INVALID_ARGUMENT, "a loss: axis is %d; the predictions have %d axes", axis, rank);
@@ -103,11 +104,12 @@ static mu_tensor *log_cosh(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_
     return last_mean(mu_subtract(mu_add(x, mu_nn_softplus(mu_multiply(x, like(x, -2)))), like(x, log(2))));
 }
 
+// The bound is inside of the root, whose gradient at 0 would be NaN.
 static mu_tensor *unit_length(mu_tensor *x)
 {
     const int last = mu_tensor_rank(x) - 1;
-    mu_tensor *norm = mu_sqrt(mu_reduce_sum(mu_square(x), last, .keep_dims = true));
-    return mu_divide(x, mu_maximum(norm, like(x, EPSILON)));
+    mu_tensor *square = mu_reduce_sum(mu_square(x), last, .keep_dims = true);
+    return mu_divide(x, mu_sqrt(mu_maximum(square, like(x, EPSILON * EPSILON))));
 }
 
 static mu_tensor *cosine_similarity(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
@@ -175,6 +177,15 @@ static mu_tensor *smooth(mu_tensor *y_true, double smoothing, double classes)
     return mu_add(mu_multiply(y_true, like(y_true, 1 - smoothing)), like(y_true, smoothing / classes));
 }
 
+// The same over the classes on the last axis, whose number may be known only when the loss is computed.
+static mu_tensor *smooth_classes(mu_tensor *y_true, double smoothing)
+{
+    if (smoothing == 0)
+        return y_true;
+    mu_tensor *share = mu_divide(like(y_true, smoothing), mu_cast(mu_dim_size(y_true, -1), mu_tensor_dtype(y_true)));
+    return mu_add(mu_multiply(y_true, like(y_true, 1 - smoothing)), share);
+}
+
 // The cross-entropy of each output from its probability.
 static mu_tensor *binary_entropy(mu_tensor *y_true, mu_tensor *p)
 {
@@ -183,12 +194,21 @@ static mu_tensor *binary_entropy(mu_tensor *y_true, mu_tensor *p)
                          mu_multiply(one_minus(y_true), mu_log(one_minus(clipped)))));
 }
 
+// The logits that predictions were made of, by the activation of a layer; else the predictions themselves if they are
+// logits, else NULL. As in Keras, which also forgives .from_logits of what is a probability.
+static mu_tensor *logits_of(mu_tensor *y_pred, mu_note_kind activation, bool from_logits)
+{
+    const mu_note *note = mu__note_of(y_pred, activation);
+    return note ? note->says : from_logits ? y_pred : NULL;
+}
+
 static mu_tensor *binary_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_crossentropy_args *args = loss->args;
     mu_tensor *labels = smooth(axis_last(y_true, args->axis), args->label_smoothing, 2);
-    y_pred = axis_last(y_pred, args->axis);
-    return last_mean(args->from_logits ? mu_nn_sigmoid_cross_entropy(labels, y_pred) : binary_entropy(labels, y_pred));
+    mu_tensor *logits = logits_of(y_pred, MU_NOTE_SIGMOID, args->from_logits);
+    return last_mean(logits ? mu_nn_sigmoid_cross_entropy(labels, axis_last(logits, args->axis))
+                            : binary_entropy(labels, axis_last(y_pred, args->axis)));
 }
 
 // Predictions scaled to sum to 1 over the last axis, and kept from 0 and 1.
@@ -201,29 +221,29 @@ static mu_tensor *as_probabilities(mu_tensor *y_pred)
 static mu_tensor *categorical_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_crossentropy_args *args = loss->args;
+    mu_tensor *logits = axis_last(logits_of(y_pred, MU_NOTE_SOFTMAX, args->from_logits), args->axis);
+    mu_tensor *labels = smooth_classes(axis_last(y_true, args->axis), args->label_smoothing);
+    if (mu__pending() || logits)
+        return mu_nn_softmax_cross_entropy(labels, logits);
     y_pred = axis_last(y_pred, args->axis);
-    mu_tensor *labels = smooth(axis_last(y_true, args->axis), args->label_smoothing,
-                               (double)mu_tensor_dim(y_pred, -1));
-    if (args->from_logits)
-        return mu_nn_softmax_cross_entropy(labels, y_pred);
     return mu_neg(mu_reduce_sum(mu_multiply(labels, mu_log(as_probabilities(y_pred))), -1));
 }
 
-// Labels may have shape [batch] or [batch, 1].
-static mu_tensor *class_numbers(mu_tensor *y_true, const mu_tensor *y_pred)
+// Labels may have the axis of the classes, in size 1: [batch] or [batch, 1].
+static mu_tensor *class_numbers(mu_tensor *y_true, const mu_tensor *y_pred, int axis)
 {
     const int rank = mu_tensor_rank(y_true);
-    return rank > 0 && rank == mu_tensor_rank(y_pred) && mu_tensor_dim(y_true, -1) == 1 ? mu_squeeze(y_true, -1)
-                                                                                       : y_true;
+    return rank > 0 && rank == mu_tensor_rank(y_pred) && mu_tensor_dim(y_true, axis) == 1 ? mu_squeeze(y_true, axis)
+                                                                                         : y_true;
 }
 
 // Which labels count; NULL: all.
 static mu_tensor *sparse_valid(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *losses)
 {
     const mu_sparse_crossentropy_args *args = loss->args;
-    mu_tensor *labels = args->ignore_class == NO_CLASS ? NULL : class_numbers(y_true, y_pred);
+    mu_tensor *labels = args->ignore_class == NO_CLASS ? NULL : class_numbers(y_true, y_pred, args->axis);
     (void)losses;
-    return labels ? mu_not_equal(labels, like(labels, args->ignore_class)) : NULL;
+    return labels ? mu_not_equal(mu_cast(labels, MU_I64), mu_constant(MU_I64, args->ignore_class)) : NULL;
 }
 
 // Whether labels have the shape of the predictions without the classes.
@@ -266,14 +286,17 @@ static mu_tensor *sparse_entropy(mu_tensor *labels, mu_tensor *y_pred, bool from
 static mu_tensor *sparse_categorical_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_sparse_crossentropy_args *args = loss->args;
-    y_pred = axis_last(y_pred, args->axis);
-    mu_tensor *labels = checked_numbers(loss, class_numbers(y_true, y_pred), y_pred);
+    mu_tensor *logits = logits_of(y_pred, MU_NOTE_SOFTMAX, args->from_logits);
+    const bool ignores = args->ignore_class != NO_CLASS, from_logits = ignores ? args->from_logits : logits != NULL;
+    y_pred = axis_last(ignores || !logits ? y_pred : logits, args->axis);
+    mu_tensor *labels = checked_numbers(loss, class_numbers(y_true, y_pred, args->axis), y_pred);
     if (!labels)
         return NULL;
     mu_tensor *valid = sparse_valid(loss, y_true, y_pred, NULL);
     if (!valid)
-        return sparse_entropy(labels, y_pred, args->from_logits);
-    mu_tensor *losses = sparse_entropy(mu_where(valid, labels, like(labels, 0)), y_pred, args->from_logits);
+        return sparse_entropy(labels, y_pred, from_logits);
+    y_pred = mu_where(mu_expand_dims(valid, -1), y_pred, like(y_pred, 0));  // the gradient of NaN there would be NaN
+    mu_tensor *losses = sparse_entropy(mu_where(valid, labels, like(labels, 0)), y_pred, from_logits);
     return mu_where(valid, losses, like(y_pred, 0));
 }
 
@@ -281,7 +304,7 @@ static mu_tensor *sparse_categorical_crossentropy(const mu_loss *loss, mu_tensor
 static mu_tensor *categorical_generalized_cross_entropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const double q = ((const mu_generalized_crossentropy_args *)loss->args)->q;
-    mu_tensor *numbers = mu_cast(class_numbers(y_true, y_pred), MU_I64);
+    mu_tensor *numbers = mu_cast(class_numbers(y_true, y_pred, -1), MU_I64);
     mu_tensor *columns = mu_one_hot(numbers, mu_tensor_dim(y_pred, -1), mu_tensor_dtype(y_pred));
     mu_tensor *p = mu_reduce_sum(mu_multiply(y_pred, columns), -1);
     return mu_divide(one_minus(mu_pow(p, like(p, q))), like(p, q));
@@ -291,11 +314,13 @@ static mu_tensor *categorical_generalized_cross_entropy(const mu_loss *loss, mu_
 static mu_tensor *binary_focal_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_focal_args *args = loss->args;
-    y_pred = axis_last(y_pred, args->axis);
     mu_tensor *labels = smooth(axis_last(y_true, args->axis), args->label_smoothing, 2), *rest = one_minus(labels);
-    mu_tensor *p = args->from_logits ? mu_sigmoid(y_pred) : y_pred;
+    mu_tensor *logits = args->from_logits ? y_pred : logits_of(y_pred, MU_NOTE_SIGMOID, false);
+    mu_tensor *p = axis_last(args->from_logits ? mu_sigmoid(y_pred) : y_pred, args->axis);
     mu_tensor *right = mu_add(mu_multiply(labels, p), mu_multiply(rest, one_minus(p)));
-    mu_tensor *focal = mu_multiply(mu_pow(one_minus(right), like(p, args->gamma)), binary_entropy(labels, p));
+    mu_tensor *entropy = logits ? mu_nn_sigmoid_cross_entropy(labels, axis_last(logits, args->axis))
+                                : binary_entropy(labels, p);
+    mu_tensor *focal = mu_multiply(mu_pow(one_minus(right), like(p, args->gamma)), entropy);
     if (args->apply_class_balancing)
         focal = mu_multiply(focal, mu_add(mu_multiply(labels, like(p, args->alpha)),
                                           mu_multiply(rest, like(p, 1 - args->alpha))));
@@ -306,8 +331,7 @@ static mu_tensor *categorical_focal_crossentropy(const mu_loss *loss, mu_tensor 
 {
     const mu_focal_args *args = loss->args;
     y_pred = axis_last(y_pred, args->axis);
-    mu_tensor *labels = smooth(axis_last(y_true, args->axis), args->label_smoothing,
-                               (double)mu_tensor_dim(y_pred, -1));
+    mu_tensor *labels = smooth_classes(axis_last(y_true, args->axis), args->label_smoothing);
     mu_tensor *p = as_probabilities(args->from_logits ? mu_nn_softmax(y_pred, -1) : y_pred);
     mu_tensor *weight = mu_multiply(mu_pow(one_minus(p), like(p, args->gamma)), like(p, args->alpha));
     return mu_neg(mu_reduce_sum(mu_multiply(weight, mu_multiply(labels, mu_log(p))), -1));
@@ -538,13 +562,30 @@ LOSS(tversky, "Tversky", mu_tversky_args, tversky_fields, .joins_replicas = tver
 LOSS(circle, "Circle", mu_circle_args, circle_fields, .takes_labels = true, .valid = circle_valid)
 LOSS(ctc, "CTC", mu_loss_args, mu__loss_fields, .takes_labels = true)
 
+// Keras's name for the cross-entropy that fits the shapes.
+static mu_tensor *crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
+{
+    const bool binary = mu_tensor_dim(y_pred, -1) == 1;
+    const bool numbers = mu_tensor_rank(y_true) < mu_tensor_rank(y_pred) || mu_tensor_dim(y_true, -1) == 1;
+    const mu_loss *chosen = mu__loss_make(binary    ? &binary_crossentropy_ops
+                                          : numbers ? &sparse_categorical_crossentropy_ops
+                                                    : &categorical_crossentropy_ops, NULL);
+    (void)loss;
+    return chosen ? mu__loss_call(chosen, y_true, y_pred) : NULL;
+}
+
+static const mu_loss_ops crossentropy_ops = {
+    .class = {"crossentropy", "crossentropy", "mu_loss_named", MU_OPTIONS(mu_loss_args), mu__loss_fields, NULL},
+    .short_name = "ce", .call = crossentropy,
+};
+
 static const mu_loss_ops *const classes[] = {
     &mean_squared_error_ops, &mean_absolute_error_ops, &mean_absolute_percentage_error_ops,
     &mean_squared_logarithmic_error_ops, &huber_ops, &log_cosh_ops, &cosine_similarity_ops, &hinge_ops,
     &squared_hinge_ops, &categorical_hinge_ops, &kl_divergence_ops, &poisson_ops, &binary_crossentropy_ops,
     &categorical_crossentropy_ops, &sparse_categorical_crossentropy_ops, &binary_focal_crossentropy_ops,
     &categorical_focal_crossentropy_ops, &categorical_generalized_cross_entropy_ops, &dice_ops, &tversky_ops,
-    &circle_ops, &ctc_ops,
+    &circle_ops, &ctc_ops, &crossentropy_ops,
 };
 
 const mu_loss_ops *mu__loss_find(const char *name)

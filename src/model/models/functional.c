@@ -57,6 +57,8 @@ static mu_layer_call *new_call(mu_layer *layer, mu_value *inputs, const mu_call_
     call->inputs = mu_retain(inputs);
     call->mask = mu_retain(context->mask);
     call->reverse = context->reverse;
+    call->says_training = !context->training_left_out;
+    call->training = context->training;
     call->graph = mu__graph_new(layer ? mu_layer_name(layer) : "mu_input");
     return call->graph ? mu__give(call) : (mu_release(call), NULL);
 }
@@ -78,7 +80,7 @@ mu_tensor *mu_input_with(const mu_input_args *given)
                   "MU_STRING", (int)args.dtype);
         return NULL;
     }
-    mu_layer_call *call = new_call(NULL, NULL, &(mu_call_context){0});
+    mu_layer_call *call = new_call(NULL, NULL, &(mu_call_context){.training_left_out = true});
     if (!call || (args.name && !(call->name = mu__strdup(args.name))))
         return NULL;
     mu_spec spec = {.dtype = args.dtype ? args.dtype : mu__floatx(), .shape = mu__input_shape(&args)};
@@ -309,7 +311,15 @@ static mu_value *call_mask(const mu_functional_run *r, const mu_layer_call *call
     return call->mask ? mu__masks_complete(given, carried, inputs->n) : carried;
 }
 
-static mu_status run_calls(mu_functional_run *r, bool training)
+// A run that is given no mode leaves it to each call.
+static mu_call_context mode_of(const mu_layer_call *call, const mu_call_context *run)
+{
+    const bool own = run->training_left_out && call->says_training;
+    return (mu_call_context){.training = own ? call->training : run->training,
+                             .training_left_out = run->training_left_out && !own};
+}
+
+static mu_status run_calls(mu_functional_run *r, const mu_call_context *run)
 {
     for (size_t i = r->f->n_inputs; i < r->f->calls.n; i++) {
         const mu_layer_call *call = r->f->calls.items[i];
@@ -319,7 +329,9 @@ static mu_status run_calls(mu_functional_run *r, bool training)
         mu_value *mask = call_mask(r, call, inputs);
         if (mu__pending())
             return mu_error_code();
-        const mu_call_context context = {.training = training, .mask = mask, .reverse = call->reverse};
+        mu_call_context context = mode_of(call, run);
+        context.mask = mask;
+        context.reverse = call->reverse;
         r->values[i] = mu__layer_call(call->layer, inputs, &context, &r->masks[i]);
         if (!r->values[i])
             return mu_error_code();
@@ -391,7 +403,7 @@ static mu_value *functional_call(mu_layer *layer, mu_value *inputs, const mu_cal
         return NULL;
     r.values = mu__calloc(2 * f->calls.n + 1, sizeof *r.values);
     r.masks = r.values ? r.values + f->calls.n : NULL;
-    if (r.values && run_calls(&r, context->training) == MU_OK) {
+    if (r.values && run_calls(&r, context) == MU_OK) {
         outputs = mu__functional_replace(&r, f->outputs, false);
         mu_call_set_mask(context, mu__functional_replace(&r, f->outputs, true));
     }

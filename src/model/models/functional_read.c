@@ -193,6 +193,7 @@ typedef struct arguments {
     json_t *operands;                    // owned
     bool states;                         // behind the first operand are first states
     bool reverse;
+    bool says_training, training;        // the mode of a run that is given none
     const json_t *masks[MU_OPERAND_MASKS];
     int n_masks;                         // up to the last one that is given
 } arguments;
@@ -237,7 +238,10 @@ static mu_status add_keywords(reader *r, const operation *o, const json_t *call,
                            is_operand(o, key);
         MU_TRY(is_computed(r, o, call, key, &computed));
         const int index = known ? -1 : mask_index(o, key);
-        if (!known && o->layer->ops->takes_reverse && strcmp(key, "reverse") == 0 && json_is_true(value))
+        if (strcmp(key, "training") == 0 && json_is_boolean(value)) {
+            out->says_training = true;
+            out->training = json_is_true(value);
+        } else if (!known && o->layer->ops->takes_reverse && strcmp(key, "reverse") == 0 && json_is_true(value))
             out->reverse = true;
         else if (!known && mu__takes_states(o->layer) && strcmp(key, "initial_state") == 0)
             add_states_of(value, out);
@@ -297,7 +301,8 @@ static mu_value *operands_of(reader *r, const json_t *args)
 static mu_status call_operation(reader *r, operation *o, const json_t *call)
 {
     mu_value *inputs = operands_of(r, json_object_get(call, "args"));
-    mu_value *outputs = inputs ? mu__layer_connect(o->layer, inputs, &(mu_call_context){0}) : NULL;
+    mu_value *outputs = inputs ? mu__layer_connect(o->layer, inputs, &(mu_call_context){.training_left_out = true})
+                               : NULL;
     return outputs ? MU_PUSH(&o->outputs, outputs) : mu_error_code();
 }
 
@@ -321,7 +326,8 @@ static mu_status make_call(reader *r, operation *o, const json_t *call)
     json_decref(a.operands);
     if (!inputs || (a.n_masks > 0 && !masks))
         return mu_error_code();
-    const mu_call_context context = {.mask = masks, .reverse = a.reverse};
+    const mu_call_context context = {.training = a.training, .training_left_out = !a.says_training, .mask = masks,
+                                     .reverse = a.reverse};
     mu_value *outputs = mu__layer_connect(o->layer, inputs, &context);
     return outputs ? MU_PUSH(&o->outputs, outputs) : mu_error_code();
 }

@@ -44,12 +44,6 @@ static mu_value *inputs_of(const mu_call_args *args, const char *function)
     return args->x ? mu_of(args->x) : args->inputs;
 }
 
-// A call inside a layer's function that says nothing of the mode has that of the layer, as in Keras.
-static bool inherits_mode(const mu_call_args *args)
-{
-    return mu__context()->n_layers > 0 && !MU_GIVEN(args, training);
-}
-
 // Left out, the masks are those that came with the inputs, as in Keras, where operands of attention with heads are
 // arguments with a mask each.
 static mu_value *mask_of(const mu_call_args *args, const mu_value *inputs)
@@ -67,14 +61,17 @@ static mu_value *call(const mu_call_args *given, const char *function)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK)
         return NULL;
     mu_value *inputs = inputs_of(&args, function);
-    const bool training = inherits_mode(&args) ? mu__context()->training : args.training;
+    const bool inside = mu__context()->n_layers > 0, left_out = !MU_GIVEN(&args, training);
     if (!inputs || mu__pending())
         return NULL;
-    const mu_call_context context = {.training = training, .mask = mask_of(&args, inputs), .reverse = args.reverse};
+    // A call inside a layer's function that says nothing of the mode has that of the layer, as in Keras.
+    mu_call_context context = {.training = left_out && inside ? mu__context()->training : args.training,
+                               .mask = mask_of(&args, inputs), .reverse = args.reverse, .training_left_out = left_out};
     if (mu__pending())
         return NULL;
     if (mu__has_layer_tensor(inputs) || (context.mask && mu__has_layer_tensor(context.mask)))
         return mu__layer_connect(args.model, inputs, &context);
+    context.training_left_out = left_out && !inside;
     // Weights made here belong to the model's strategy, even if its scope is closed.
     mu_scope_guard scope = {0};
     const bool opens = mu__context()->replica == NULL && args.model->strategy;

@@ -77,7 +77,7 @@ static mu_tensor *new_input(const mu_model *model)
 // A list with the input and the outputs of each layer but an input layer.
 static mu_value *chain_layers(const mu_model *model)
 {
-    const mu_call_context context = {0};
+    const mu_call_context context = {.training_left_out = true};
     struct { mu_value **items; size_t n, capacity; } values = {0};
     mu_tensor *input = new_input(model);
     mu_value *value = input ? mu_of(input) : NULL, *list = NULL;

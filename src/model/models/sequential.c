@@ -15,7 +15,8 @@ static mu_value *sequential_call(mu_layer *layer, mu_value *inputs, const mu_cal
 {
     mu_value *value = inputs, *mask = context->mask;
     for (size_t i = 0; i < layer->sublayers.n && value; i++) {
-        const mu_call_context inner = {.training = context->training, .mask = mask};
+        const mu_call_context inner = {.training = context->training, .mask = mask,
+                                       .training_left_out = context->training_left_out};
         value = mu__layer_call(layer->sublayers.items[i], value, &inner, &mask);
     }
     mu_call_set_mask(context, mask);

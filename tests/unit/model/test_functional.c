@@ -442,10 +442,56 @@ static void a_last_axis_of_one_is_fitted(void **state)
     expect_error(MU_INVALID_ARGUMENT, "the model's input 'row' has shape [?, 4] and was given [4]");
 }
 
+static bool all_kept(const mu_tensor *y)
+{
+    const double *at = doubles(y);
+    for (int64_t i = 0; i < mu_tensor_elements(y); i++)
+        if (at[i] != 1)
+            return false;
+    return true;
+}
+
+// x behind a dropout that is called with .training = true, and one with nothing said.
+static mu_model *always_drops(void)
+{
+    mu_tensor *x = mu_input({40});
+    mu_tensor *dropped = mu_call(mu_dropout(.5, .name = "always"), x, .training = true);
+    mu_model *model = mu_model_new(x, mu_call(mu_dropout(.5, .name = "sometimes"), dropped));
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    return model;
+}
+
+// A call that says a mode has it in runs that say none. Those of predict say one, and so may mu_call; it counts.
+static void calls_keep_their_mode(void **state)
+{
+    (void)state;
+    mu_tensor *ones = mu_ones(mu__floatx(), 2, (int64_t[]){8, 40});
+    mu_model *model = always_drops();
+    for (int read = 0; read < 3; read++) {
+        const double *once = doubles(need(mu_call(model, ones)));
+        bool twofold = true;  // what one dropout keeps is doubled, two would have left zeros and fours
+        for (int i = 0; i < 320; i++)
+            twofold &= once[i] == 0 || once[i] == 2;
+        assert_true(twofold);
+        assert_false(all_kept(mu_call(model, ones)));
+        assert_true(all_kept(need(mu_call(model, ones, .training = false))));
+        assert_true(all_kept(need(mu_predict(model, ones, .verbose = MU_VERBOSE_SILENT))));
+        assert_false(all_kept(need(mu_call(mu_sequential(model), ones))));
+        assert_true(all_kept(need(mu_call(mu_sequential(model), ones, .training = false))));
+        const char *text = mu_layer_config(model);
+        assert_non_null(strstr(text, "\"kwargs\":{\"training\":true}"));
+        model = read == 0 ? mu_layer_from_config(text) : mu_clone_model(model);
+        if (!model)
+            fail_msg("%s", mu_error_message());
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(residual_computes),
+        MODEL_TEST(calls_keep_their_mode),
         MODEL_TEST(embeddings_are_reversed),
         MODEL_TEST(residual_trains_alike_on_replicas),
         MODEL_TEST(layers_are_shared),

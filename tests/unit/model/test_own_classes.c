@@ -228,13 +228,92 @@ static void layers_that_cannot_be_cloned_are_named(void **state)
     // No configuration from a file can refer to the layers of a model that is cloned.
     assert_null(mu_layer_from_config("{\"module\": \"muster\", \"class_name\": \"ProgramsOwnLayer\", \"config\": "
                                      "{\"name\": \"a\", \"place\": 0}}"));
-    expect_error(MU_UNIMPLEMENTED, "no custom objects");
+    expect_error(MU_UNIMPLEMENTED, "mu_register_layer(\"ProgramsOwnLayer\"");
+}
+
+// ---- Registered classes -------------------------------------------------------------------------
+
+#define LAYER_OF(class_name, registered, factor)                                                                       \
+    "{\"module\": \"somewhere\", \"class_name\": \"" class_name "\", \"config\": {\"name\": \"twice\", "         \
+    "\"dtype\": \"float64\", \"factor\": " #factor "}, \"registered_name\": " registered "}"
+#define MODEL_OF(layer)                                                                                                \
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"m\", \"layers\": [" layer ", "                          \
+    "{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"name\": \"dense\"}}]}}"
+
+static mu_value *times_arg(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)layer, (void)context;
+    mu_tensor *x = mu_at(inputs, 0);
+    mu_tensor *y = mu_multiply(x, mu_constant(mu_tensor_dtype(x), *(const double *)arg));
+    return y ? mu_of(y) : NULL;
+}
+
+// Takes the factor from the configuration.
+static mu_layer *times_from(const char *config, void *arg)
+{
+    const char *at = strstr(config, "\"factor\":");
+    *(double *)arg = at ? strtod(at + strlen("\"factor\":"), NULL) : 0;
+    return at ? mu_layer_new("times", .call = times_arg, .arg = arg) : NULL;
+}
+
+static mu_layer *dense_from(const char *config, void *arg)
+{
+    (void)config, (void)arg;
+    return mu_dense(3);
+}
+
+// A class that Keras does not have is made by the function that the program registered for it, and written as it was
+// read; a clone is made by the same function.
+static void registered_layers_are_read_and_written(void **state)
+{
+    static double factor;
+    (void)state;
+    assert_null(mu_layer_from_config(MODEL_OF(LAYER_OF("Times", "\"mine>Times\"", 3))));
+    expect_error(MU_UNIMPLEMENTED, "'twice' is of the class Times of mine>Times, not one of Keras's layers; write the "
+                 "layer in C and register a function that makes it: mu_register_layer(\"mine>Times\"");
+    assert_int_equal(mu_register_layer("mine>Times", times_from, &factor), MU_OK);
+    assert_int_equal(mu_register_layer("mine>Times", times_from, &factor), MU_OK);
+    mu_model *model = mu_layer_from_config(MODEL_OF(LAYER_OF("Times", "\"mine>Times\"", 3)));
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    mu_tensor *x = numbers(2, (int64_t[]){4, 2}, 1);
+    mu_tensor *y = mu_call(mu_model_layer(model, "twice"), x);
+    assert_near(doubles(y), doubles(mu_multiply(x, mu_constant(mu_tensor_dtype(x), 3))), 8, 1e-15);
+    mu_layer_set_trainable(mu_model_layer(model, "twice"), false);
+    const char *text = mu_layer_config(model);
+    assert_non_null(strstr(text, "\"registered_name\":\"mine>Times\""));
+    assert_non_null(strstr(text, "\"module\":\"somewhere\""));
+    assert_non_null(strstr(text, "\"factor\":3,\"trainable\":false"));
+    factor = 0;
+    mu_model *clone = mu_clone_model(model), *again = mu_layer_from_config(text);
+    assert_non_null(again);
+    assert_non_null(clone);
+    assert_non_null(mu_model_layer(clone, "twice"));
+    assert_true(factor == 3);
+}
+
+static void registrations_that_do_not_fit_are_named(void **state)
+{
+    static double factor;
+    (void)state;
+    assert_int_equal(mu_register_layer("Times", times_from, &factor), MU_OK);
+    assert_int_equal(mu_register_layer("Times", dense_from, NULL), MU_ALREADY_EXISTS);
+    expect_error(MU_ALREADY_EXISTS, "another function is registered for 'Times'");
+    assert_int_equal(mu_register_layer("", times_from, NULL), MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "the name is empty");
+    assert_int_equal(mu_register_layer("Wide", dense_from, NULL), MU_OK);
+    assert_null(mu_layer_from_config(LAYER_OF("Wide", "null", 1)));
+    expect_error(MU_INVALID_ARGUMENT, "registered for 'Wide' returned a layer of another class");
+    assert_null(mu_layer_from_config("{\"module\": \"a\", \"class_name\": \"Times\", \"config\": {}}"));
+    expect_error(MU_INVALID_ARGUMENT, "registered for 'Times' returned NULL without an error");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {MODEL_TEST(own_classes_train), MODEL_TEST(own_steps),
                                        MODEL_TEST(models_with_own_layers_are_cloned),
-                                       MODEL_TEST(layers_that_cannot_be_cloned_are_named)};
+                                       MODEL_TEST(layers_that_cannot_be_cloned_are_named),
+                                       MODEL_TEST(registered_layers_are_read_and_written),
+                                       MODEL_TEST(registrations_that_do_not_fit_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
