@@ -28,19 +28,24 @@ static void metric_destroy(void *object)
 
 mu_type mu__metric_type = {.name = "metric", .destroy = metric_destroy};
 
+static mu_status check_name(const char *name)
+{
+    return strlen(name) <= LONGEST_NAME
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "the name of a metric has %zu characters; at most %d are supported: "
+                           "'%s'", strlen(name), LONGEST_NAME, name);
+}
+
 static mu_metric *metric_of(const mu_metric_ops *ops, const void *args, const char *name)
 {
-    if (strlen(name) > LONGEST_NAME) {
-        mu__error(MU_INVALID_ARGUMENT, "the name of a metric has %zu characters; at most %d are supported: '%s'",
-                  strlen(name), LONGEST_NAME, name);
-        return NULL;
-    }
-    mu_metric *metric = mu__new(&mu__metric_type, sizeof *metric);
+    mu_metric *metric = check_name(name) == MU_OK ? mu__new(&mu__metric_type, sizeof *metric) : NULL;
     if (!metric)
         return NULL;
     metric->ops = ops;
     metric->args = mu__fields_keep(&ops->class, args);
     metric->name = mu__strdup(name);
+    if (metric->args && ops->columns_of)
+        metric->columns = ops->columns_of(metric->args);
     if (metric->args && metric->name)
         return mu__give(metric);
     mu_release(metric);
@@ -57,6 +62,17 @@ mu_metric *mu__metric_make(const mu_metric_ops *ops, const void *args)
     }
     mu__free(filled);
     return metric;
+}
+
+mu_status mu__metric_rename(mu_metric *metric, const char *name)
+{
+    MU_TRY(check_name(name));
+    char *own = mu__strdup(name);
+    if (!own)
+        return mu_error_code();
+    mu__free(metric->name);
+    metric->name = own;
+    return MU_OK;
 }
 
 const char *mu_metric_name(const mu_metric *metric)
@@ -185,7 +201,7 @@ int mu__mean_states(const mu_metric *metric, mu_metric_state *states)
 double mu__mean_result(const mu_metric *metric, const double *sums)
 {
     (void)metric;
-    return sums[1] > 0 ? sums[0] / sums[1] : sums[0];
+    return sums[1] != 0 ? sums[0] / sums[1] : 0;
 }
 
 mu_status mu__mean_update(mu_metric *metric, mu_tensor *values, mu_tensor *weights)

@@ -16,7 +16,8 @@ typedef struct mu_metric_ops {
     double (*result)(const mu_metric *metric, const double *sums);
     int (*results)(const mu_metric *metric, const double *sums, double *out);
     bool maximized;            // larger is better
-    bool by_column;            // the states' shapes are known from the first batch on, in `columns`
+    bool by_column;            // the states have as many numbers as the predictions columns, in `columns`
+    int64_t (*columns_of)(const void *args);  // of by_column: those that the options say; 0, or NULL: the first batch's
 } mu_metric_ops;
 
 // A class of metrics and the function that makes one; the other fields of its mu_metric_ops by name.
@@ -53,6 +54,7 @@ mu_metric *mu__metric_make(const mu_metric_ops *ops, const void *args);  // belo
 // The classes of each file, which end with NULL.
 extern const mu_metric_ops *const mu__mean_metrics[], *const mu__counting_metrics[], *const mu__iou_metrics[],
     *const mu__column_metrics[], *const mu__correlation_metrics[];
+mu_status mu__metric_rename(mu_metric *metric, const char *name);  // Errors: INVALID_ARGUMENT for a long name
 // mu__metric_find returns a class by Keras's names; NULL: there is none. mu__metric_known returns whether
 // mu__metric_named knows a name. mu__metric_word returns the name that Keras has for what is no class of its own here
 // ("accuracy", the name of a loss); NULL: it is one.

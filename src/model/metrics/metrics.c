@@ -67,7 +67,8 @@ mu_metric *mu_sum_metric(const char *name)
 static mu_status loss_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
 {
     const mu_loss *loss = metric->loss;
-    mu_tensor *values = mu__loss_call(loss, y_true, y_pred);
+    y_true = mu__labels_of_steps(y_true, y_pred, weights);
+    mu_tensor *values = y_true ? mu__loss_call(loss, y_true, y_pred) : NULL;
     mu_tensor *valid = values && loss->ops->valid ? loss->ops->valid(loss, y_true, y_pred, values) : NULL;
     return values ? mu__mean_update(metric, values, valid ? mu__join_weights(weights, valid, values) : weights)
                   : mu_error_code();
@@ -78,6 +79,16 @@ static const mu_metric_ops loss_ops = {
     .compares = true, .states = mu__mean_states, .update = loss_update, .result = mu__mean_result,
 };
 
+// Each output has a square of its own, which weights may be of.
+static mu_status root_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
+{
+    const bool column = mu_tensor_rank(y_true) < mu_tensor_rank(y_pred) || mu_tensor_dim(y_true, -1) == 1;
+    if (column || !weights || mu_tensor_rank(weights) != mu_tensor_rank(y_pred))
+        return loss_update(metric, y_true, y_pred, weights);
+    y_true = mu_expand_dims(y_true, -1);
+    return y_true ? loss_update(metric, y_true, mu_expand_dims(y_pred, -1), weights) : mu_error_code();
+}
+
 static double root_result(const mu_metric *metric, const double *sums)
 {
     return sqrt(mu__mean_result(metric, sums));
@@ -86,7 +97,7 @@ static double root_result(const mu_metric *metric, const double *sums)
 static const mu_metric_ops root_ops = {
     .class = {"root_mean_squared_error", "RootMeanSquaredError", "mu_root_mean_squared_error_metric",
               MU_OPTIONS(mu_metric_name_args), name_fields, NULL},
-    .compares = true, .states = mu__mean_states, .update = loss_update, .result = root_result,
+    .compares = true, .states = mu__mean_states, .update = root_update, .result = root_result,
 };
 
 static mu_metric *metric_of_loss(const mu_metric_ops *ops, mu_loss *loss, const char *name)
@@ -171,6 +182,12 @@ static mu_tensor *right_columns(mu_tensor *y_true, mu_tensor *y_pred)
     return mu_equal(mu_argmax(mu_cast(y_true, mu__floatx()), -1), mu_argmax(y_pred, -1));
 }
 
+// Whether weights are of each output, not of samples.
+static bool weigh_outputs(const mu_tensor *weights, const mu_tensor *values)
+{
+    return weights && mu_tensor_rank(weights) == mu_tensor_rank(values) && mu_tensor_dim(weights, -1) != 1;
+}
+
 static mu_status accuracy(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights, comparison how)
 {
     const double threshold = ((const mu_threshold_args *)metric->args)->threshold;
@@ -180,7 +197,7 @@ static mu_status accuracy(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pre
                        : how == SPARSE ? right_classes(y_true, y_pred) : right_columns(y_true, y_pred);
     mu_tensor *values = mu_cast(right, mu__floatx());
     // Each sample of binary outputs counts once, by the share of its outputs that are right.
-    if (values && how == BINARY && mu_tensor_dim(values, -1) != 1)
+    if (values && how == BINARY && mu_tensor_dim(values, -1) != 1 && !weigh_outputs(weights, values))
         values = mu_reduce_mean(values, -1);
     return values ? mu__mean_update(metric, values, weights) : mu_error_code();
 }
@@ -216,15 +233,18 @@ static mu_status categorical_update(mu_metric *metric, mu_tensor *y_true, mu_ten
     }
 static const mu_field threshold_fields[] = THRESHOLD_FIELDS(false), class_fields[] = THRESHOLD_FIELDS(true);
 
-// Whether the label is among the k largest outputs.
+// Whether the label is among the k largest outputs: fewer than k are larger than that of the label. As in TensorFlow,
+// outputs that equal the last one of these count too, and a row with one that is not finite has no largest.
 static mu_status top_k(mu_metric *metric, mu_tensor *labels, mu_tensor *y_pred, mu_tensor *weights)
 {
-    mu_tensor *indices = NULL;
-    const int64_t classes = mu_tensor_dim(y_pred, -1), k = ((const mu_top_k_args *)metric->args)->k;
-    if (mu_top_k(y_pred, classes == MU_UNKNOWN ? k : MU_MIN(k, classes), NULL, &indices) != MU_OK)
-        return mu_error_code();
-    mu_tensor *found = mu_equal(indices, mu_expand_dims(mu_cast(labels, MU_I32), -1));
-    mu_tensor *values = mu_cast(mu_reduce_any(found, -1), mu__floatx());
+    const int last = mu_tensor_rank(y_pred) - 1;
+    mu_tensor *k = mu_constant(MU_I64, ((const mu_top_k_args *)metric->args)->k);
+    mu_tensor *numbers = mu_cumsum(mu_cast(mu_ones_like(y_pred), MU_I64), last, true, false);
+    mu_tensor *is_label = mu_equal(numbers, mu_expand_dims(mu_cast(labels, MU_I64), -1));
+    mu_tensor *of_label = mu_reduce_sum(mu_where(is_label, y_pred, mu_zeros_like(y_pred)), last, .keep_dims = true);
+    mu_tensor *larger = mu_reduce_sum(mu_cast(mu_greater(y_pred, of_label), MU_I64), -1);
+    mu_tensor *known = mu_logical_and(mu_reduce_any(is_label, -1), mu_reduce_all(mu_is_finite(y_pred), -1));
+    mu_tensor *values = mu_cast(mu_logical_and(known, mu_less(larger, k)), mu__floatx());
     return values ? mu__mean_update(metric, values, weights) : mu_error_code();
 }
 
@@ -345,12 +365,7 @@ mu_metric *mu__metric_named(const char *name, const char *function)
 mu_metric *mu__metric_called(const char *name, const char *function)
 {
     mu_metric *metric = mu__metric_named(name, function);
-    char *own = metric ? mu__strdup(name) : NULL;
-    if (!own)
-        return NULL;
-    mu__free(metric->name);
-    metric->name = own;
-    return metric;
+    return metric && mu__metric_rename(metric, name) == MU_OK ? metric : NULL;
 }
 
 bool mu__metric_known(const char *name)

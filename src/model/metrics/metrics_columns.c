@@ -148,8 +148,19 @@ static int r2_states(const mu_metric *metric, mu_metric_state *states)
     return n + 1;
 }
 
+// x with the last axis of size 1 that other tensors have: one output is [batch] or [batch, 1].
+static mu_tensor *with_column(mu_tensor *x, const mu_tensor *other)
+{
+    return mu_tensor_rank(x) == 1 && mu_tensor_rank(other) == 2 && mu_tensor_dim(other, 1) == 1 ? mu_expand_dims(x, -1)
+                                                                                                 : x;
+}
+
 static mu_status r2_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
 {
+    mu_tensor *given = y_true;
+    y_true = with_column(y_true, y_pred);
+    y_pred = y_true ? with_column(y_pred, given) : NULL;
+    MU_TRY(y_pred ? MU_OK : mu_error_code());
     MU_TRY(need_columns(metric, y_true, y_pred));
     mu_tensor *labels = mu_cast(y_true, mu__floatx()), *guessed = mu_cast(y_pred, mu__floatx());
     mu_tensor *each = weights && labels ? mu__weights_like(weights, labels) : NULL;

@@ -131,6 +131,25 @@ static mu_tensor *row_of(int n, const double *numbers)
     return typed;
 }
 
+// Whether thresholds divide the range from 0 to 1 evenly, within Keras's tolerance.
+static bool are_even(int n, const double *thresholds)
+{
+    bool even = n >= 3;
+    for (int i = 0; even && i < n; i++) {
+        const double wanted = (double)i / (n - 1);
+        even = fabs(thresholds[i] - wanted) <= EPSILON + 1e-5 * wanted;
+    }
+    return even;
+}
+
+// Predictions from 0 to 1, as Keras takes them at evenly spaced thresholds: logits in an area have its ends too.
+static decisions within_range(const decisions *d)
+{
+    decisions within = *d;
+    within.predictions = mu_clip_by_value(d->predictions, mu_constant(mu__floatx(), 0), mu_constant(mu__floatx(), 1));
+    return within;
+}
+
 // ---- Counts, precision, recall ------------------------------------------------------------------
 
 #define DEFAULT_THRESHOLD .5
@@ -205,11 +224,14 @@ static int states_of(const mu_metric *metric, int n, const int *which, mu_metric
     return n;
 }
 
-static mu_status count_at(mu_metric *metric, const decisions *d, const int states[COUNTS])
+static mu_status count_at(mu_metric *metric, const decisions *given, const int states[COUNTS])
 {
     const mu_count_args *args = metric->args;
-    mu_tensor *at = row_of(threshold_count(metric), args->thresholds ? args->thresholds : &args->threshold);
-    return at ? count(metric, d, at, states) : mu_error_code();
+    const int n = threshold_count(metric);
+    const double *thresholds = args->thresholds ? args->thresholds : &args->threshold;
+    const decisions d = are_even(n, thresholds) ? within_range(given) : *given;
+    mu_tensor *at = row_of(n, thresholds);
+    return at ? count(metric, &d, at, states) : mu_error_code();
 }
 
 static int accumulator_states(const mu_metric *metric, mu_metric_state *states)
@@ -318,11 +340,13 @@ static double *spread(int n, double outwards)
     return numbers;
 }
 
-static mu_status count_all(mu_metric *metric, const decisions *d, int n, const double *thresholds, bool by_label)
+static mu_status count_all(mu_metric *metric, const decisions *given, int n, const double *thresholds, bool by_label)
 {
+    const bool even = thresholds && (n == 2 || are_even(n, thresholds));
+    const decisions d = even ? within_range(given) : *given;
     mu_tensor *at = thresholds ? row_of(n, thresholds) : NULL;
     at = at && by_label ? mu_expand_dims(at, -1) : at;
-    return at ? count(metric, d, at, (const int[]){0, 1, 2, 3}) : mu_error_code();
+    return at ? count(metric, &d, at, (const int[]){0, 1, 2, 3}) : mu_error_code();
 }
 
 static int at_states(const mu_metric *metric, mu_metric_state *states)
@@ -407,10 +431,11 @@ static mu_status auc_complete(void *arguments)
     if (args->num_thresholds < 2)
         return mu__error(MU_INVALID_ARGUMENT, "mu_auc_metric: num_thresholds is %d; it must be 2 or more",
                          args->num_thresholds);
-    if (args->multi_label != (args->num_labels > 0))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_auc_metric: multi_label is %s and num_labels %d; give both or "
-                         "neither", args->multi_label ? "true" : "false", args->num_labels);
-    if (args->multi_label && args->n_label_weights > 0 && args->n_label_weights != args->num_labels)
+    if (!args->multi_label && args->num_labels > 0)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_auc_metric: num_labels is %d, but multi_label is false; give "
+                         "multi_label = true for the mean of the labels' areas, or leave num_labels out",
+                         args->num_labels);
+    if (args->num_labels > 0 && args->n_label_weights > 0 && args->n_label_weights != args->num_labels)
         return mu__error(MU_INVALID_ARGUMENT, "mu_auc_metric: %d label_weights for %d labels; give one for each",
                          args->n_label_weights, args->num_labels);
     if (args->thresholds)
@@ -418,10 +443,17 @@ static mu_status auc_complete(void *arguments)
     return MU_OK;
 }
 
+// Without multi_label all columns count as one.
+static int64_t auc_columns(const void *arguments)
+{
+    const mu_auc_args *args = arguments;
+    return !args->multi_label ? 1 : args->num_labels > 0 ? args->num_labels : args->n_label_weights;
+}
+
 static int auc_states(const mu_metric *metric, mu_metric_state *states)
 {
     const mu_auc_args *args = metric->args;
-    const mu_shape shape = args->multi_label ? MU_SHAPE(args->num_thresholds, args->num_labels)
+    const mu_shape shape = args->multi_label ? MU_SHAPE(args->num_thresholds, metric->columns)
                                              : MU_SHAPE(args->num_thresholds);
     for (int i = 0; i < COUNTS; i++)
         states[i] = (mu_metric_state){.name = count_names[i], .shape = shape};
@@ -444,11 +476,24 @@ static double *auc_thresholds(const mu_auc_args *args)
     return numbers;
 }
 
+// Those of the first batch, if the options do not say how many labels there are.
+static mu_status know_columns(mu_metric *metric, const mu_tensor *y_pred)
+{
+    char seen[MU_SHAPE_TEXT];
+    if (metric->columns == 0 && mu_tensor_rank(y_pred) == 2 && mu_tensor_dim(y_pred, 1) != MU_UNKNOWN)
+        metric->columns = mu_tensor_dim(y_pred, 1);
+    return metric->columns > 0 ? MU_OK
+                               : mu__error(MU_INVALID_ARGUMENT, "metric '%s': the predictions have shape %s; with "
+                                           "multi_label they must be [batch, labels]", metric->name,
+                                           mu__shape_text(&y_pred->shape, seen));
+}
+
 static mu_status auc_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
 {
     const mu_auc_args *args = metric->args;
     const bool weigh = args->label_weights && !args->multi_label;
-    const selection by = {.class_id = -1, .labels = args->num_labels,
+    MU_TRY(know_columns(metric, y_pred));
+    const selection by = {.class_id = -1, .labels = args->multi_label ? metric->columns : 0,
                           .label_weights = weigh ? row_of(args->n_label_weights, args->label_weights) : NULL};
     decisions d;
     mu_tensor *probabilities = args->from_logits ? mu_sigmoid(y_pred) : y_pred;
@@ -517,7 +562,7 @@ static double pr_area(const counts *c)
 static double auc_result(const mu_metric *metric, const double *sums)
 {
     const mu_auc_args *args = metric->args;
-    const int labels = MU_MAX(args->num_labels, 1), n = args->num_thresholds * labels;
+    const int labels = (int)metric->columns, n = args->num_thresholds * labels;
     const bool smooth = strcmp(args->curve, "PR") == 0 && strcmp(args->summation_method, "interpolation") == 0;
     double total = 0, weights = 0;
     for (int k = 0; k < labels; k++) {
@@ -555,7 +600,7 @@ MU_METRIC(specificity_at_sensitivity, "SpecificityAtSensitivity", mu_specificity
           at_sensitivity_fields, NULL, .states = at_states, .update = at_update,
           .result = specificity_at_sensitivity, .maximized = true)
 MU_METRIC(auc, "AUC", mu_auc_args, auc_fields, auc_complete, .states = auc_states, .update = auc_update,
-          .result = auc_result, .maximized = true)
+          .result = auc_result, .maximized = true, .by_column = true, .columns_of = auc_columns)
 
 const mu_metric_ops *const mu__counting_metrics[] = {
     &true_positives_ops, &false_positives_ops, &true_negatives_ops, &false_negatives_ops, &precision_ops, &recall_ops,
