@@ -18,6 +18,7 @@ import tensorflow as tf
 import muster
 from defaults import FLOATX, TOLERANCE, compare_parts, off
 from report import Report
+from training import single
 
 MU_VERBOSE_SILENT = 1
 ROWS, OUTPUTS = 24, 4
@@ -43,6 +44,14 @@ def numbers(seed, kind, dtype):
         return generator.normal(0, 2, (ROWS, 7, OUTPUTS)).astype(dtype)
     if kind == "maps":
         return generator.uniform(0, 1, (ROWS, 3, OUTPUTS)).astype(dtype)
+    if kind == "rounded":  # many are equal
+        return np.round(generator.uniform(0, 1, (ROWS, OUTPUTS)), 1).astype(dtype)
+    if kind == "column":
+        return generator.uniform(0, 1, (ROWS, 1)).astype(dtype)
+    if kind == "vector":
+        return generator.uniform(0, 1, ROWS).astype(dtype)
+    if kind == "thin":  # an output for each step
+        return generator.uniform(0.1, 3, (ROWS, OUTPUTS, 1)).astype(dtype)
     if kind == "images":
         return generator.uniform(0, 1, (ROWS, 3, 2, OUTPUTS)).astype(dtype)
     if kind == "unit":
@@ -82,6 +91,8 @@ LOSSES = [
     ("CategoricalGeneralizedCrossEntropy", "classes", "distribution", {"q": 0.875}),
     ("Dice", "images", "images", {}), ("Dice", "images", "images", {"axis": (1, 2, 3)}),
     ("Tversky", "images", "images", {}), ("Tversky", "images", "images", {"axis": (1, 2, 3), "alpha": 0.25, "beta": 1.5}),
+    ("MeanSquaredError", "positive", "thin", {}), ("KLDivergence", "positive", "thin", {}),
+    ("CosineSimilarity", "positive", "thin", {}),
     ("Circle", "classes", "unit", {}), ("Circle", "classes", "unit", {"gamma": 4.0, "margin": 0.25}),
     ("Circle", "classes", "unit", {"gamma": 4.0, "remove_diagonal": False}), ("CTC", "labels", "sequence", {}),
 ]
@@ -91,6 +102,8 @@ METRICS = [
     ("CategoricalAccuracy", "one-hot", "real", {}), ("SparseCategoricalAccuracy", "classes", "real", {}),
     ("TopKCategoricalAccuracy", "one-hot", "real", {"k": 2}),
     ("SparseTopKCategoricalAccuracy", "classes", "real", {"k": 3}),
+    ("TopKCategoricalAccuracy", "one-hot", "rounded", {"k": 2}),
+    ("SparseTopKCategoricalAccuracy", "classes", "rounded", {"k": 1}),
     ("Precision", "bits", "share", {}), ("Recall", "bits", "share", {}),
     ("AUC", "bits", "share", {}), ("AUC", "bits", "share", {"curve": "PR"}),
     ("AUC", "bits", "share", {"num_thresholds": 20}), ("MeanIoU", "classes", "classes", {"num_classes": OUTPUTS}),
@@ -109,6 +122,8 @@ METRICS = [
     ("AUC", "bits", "share", {"multi_label": True, "num_labels": OUTPUTS, "curve": "PR",
                               "label_weights": (0.5, 1.0, 2.0, 0.25)}),
     ("AUC", "bits", "real", {"from_logits": True, "label_weights": (0.5, 1.0, 2.0, 0.25)}),
+    ("AUC", "bits", "share", {"multi_label": True}), ("AUC", "bits", "real", {}), ("AUC", "bits", "real", {"curve": "PR"}),
+    ("Precision", "bits", "real", {"thresholds": (0.0, 0.5, 1.0)}), ("R2Score", "vector", "column", {}),
     ("F1Score", "bits", "share", {}), ("F1Score", "bits", "share", {"average": "macro", "threshold": 0.5}),
     ("F1Score", "bits", "share", {"average": "micro"}),
     ("FBetaScore", "bits", "share", {"beta": 2.0, "average": "weighted"}),
@@ -133,7 +148,7 @@ METRICS = [
 LOSS_METRICS = [row for row in LOSSES if row[0] in (
     "MeanSquaredError MeanAbsoluteError MeanAbsolutePercentageError MeanSquaredLogarithmicError LogCosh Hinge "
     "SquaredHinge CategoricalHinge KLDivergence Poisson BinaryCrossentropy CategoricalCrossentropy "
-    "SparseCategoricalCrossentropy").split() and row[1] != "maps" and "ignore_class" not in row[3]]
+    "SparseCategoricalCrossentropy").split() and row[1] != "maps" and row[2] != "thin" and "ignore_class" not in row[3]]
 
 
 def snake(name):
@@ -192,7 +207,7 @@ def compare_loss(report, mu, floatx, row):
         for weighted in (False, True):
             theirs = getattr(tf.keras.losses, name)(reduction=reduction, **options)
             # Keras does not broadcast weights over later axes.
-            whole = np.repeat(weights[:, None], OUTPUTS, 1) if labels == "maps" else weights
+            whole = np.repeat(weights[:, None], OUTPUTS, 1) if predictions == "maps" else weights
             wanted = theirs(y, p, sample_weight=whole if weighted else None).numpy()
             with mu.pool():
                 ours = mu.model([mu.mu_activation("linear")])
@@ -387,6 +402,38 @@ def compare_shared_model(report, mu, floatx, _):
                  count == theirs.count_params() and far <= TOLERANCE[floatx])
 
 
+# An activation in front of a loss, the kind of labels, and what the loss is called.
+SATURATED = [("softmax", "one-hot", "categorical_crossentropy"), ("softmax", "classes", "sparse_categorical_crossentropy"),
+             ("sigmoid", "bits", "binary_crossentropy"), ("sigmoid", "bits", "binary_focal_crossentropy"),
+             ("softmax", "one-hot", "categorical_focal_crossentropy")]
+
+
+def compare_saturated(report, mu, floatx, row):
+    """Probabilities that are 0 and 1 in their type: the loss is that of the logits, and so is the gradient."""
+    activation, labels, loss = row
+    dtype = FLOATX[floatx]
+    x, y = numbers(1, "real", dtype) * 40, numbers(2, labels, dtype)
+    kernel = numbers(3, "real", dtype)[:OUTPUTS]
+    given = tf.keras.Input((OUTPUTS,))
+    hidden = tf.keras.layers.Dense(OUTPUTS, name="dense", use_bias=False)(given)
+    theirs = tf.keras.Model(given, tf.keras.layers.Activation(activation, name="last")(hidden))
+    theirs.layers[1].kernel.assign(kernel)
+    theirs.compile(tf.keras.optimizers.SGD(single(0.01)), loss)
+    with mu.pool():
+        p = mu.mu_input(shape=[OUTPUTS])
+        hidden = mu.mu_call(model=mu.mu_dense(units=OUTPUTS, name="dense", no_bias=True), x=p)
+        ours = mu.mu_model_new(inputs=mu.mu_of(p), output=mu.mu_call(model=mu.mu_activation(activation), x=hidden))
+        mu.write_weights(ours, {"dense/kernel": kernel})
+        mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=single(0.01)), loss=loss)
+        history = mu.mu_fit(model=ours, x=mu.tensor(x), y=mu.tensor(y), batch_size=8, epochs=3, no_shuffle=True,
+                            verbose=MU_VERBOSE_SILENT)
+        seen = [mu.mu_history_at(history, "loss", i) for i in range(3)]
+        after = mu.read_weights(ours)["dense/kernel"]
+    wanted = theirs.fit(x, y, batch_size=8, epochs=3, shuffle=False, verbose=0).history["loss"]
+    far = max(off(seen, wanted), off(after, theirs.layers[1].kernel.numpy()))
+    report.check(f"saturated {activation}, {loss}, {floatx}", f"within {far:.1e}", far <= 10 * TOLERANCE[floatx])
+
+
 REGULARIZERS = [("OrthogonalRegularizer", {"factor": 0.25}), ("OrthogonalRegularizer", {"factor": 2.0, "mode": "columns"}),
                 ("L1L2", {"l1": 0.5, "l2": 0.25}), ("L1", {"l1": 0.125}), ("L2", {"l2": 0.125})]
 
@@ -473,6 +520,7 @@ def main(library, only=""):
         if floatx == "f32":
             parts += [(compare_compiled, (row[0], row[3], is_loss), f"compiled with {row[0]}")
                       for rows, is_loss in ((METRICS, False), (LOSSES, True)) for row in rows if row[0] not in NOT_COMPILED]
+        parts += [(compare_saturated, row, f"saturated {row[0]}") for row in SATURATED]
         parts += [(compare_regularizers, None, "regularizers")]
         parts += [(compare_activations, ACTIVATIONS, "activations"), (compare_configuration, None, "configuration"),
                   (compare_functional, None, "functional"), (compare_shared_model, None, "functional, shared")]

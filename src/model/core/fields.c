@@ -604,6 +604,14 @@ static bool read_up_to(void *args, const mu_field *field, const json_t *value)
     return valid;
 }
 
+// The list in what Keras writes for a tensor or an array: {"class_name": "__tensor__", "config": {"value": …}}.
+static const json_t *elements_of(const json_t *value)
+{
+    const char *class_name = json_string_value(json_object_get(value, "class_name"));
+    const bool array = class_name && (strcmp(class_name, "__tensor__") == 0 || strcmp(class_name, "__numpy__") == 0);
+    return array ? json_object_get(json_object_get(value, "config"), "value") : value;
+}
+
 // Reads a list, or one item, into memory that belongs to the pool; there are 8 bytes for an item of any kind.
 static bool read_list(void *args, const mu_field *field, const json_t *value)
 {
@@ -612,6 +620,7 @@ static bool read_list(void *args, const mu_field *field, const json_t *value)
         _Alignas(8) char items[];
     } items;
     static mu_type type = {.name = "items"};
+    value = elements_of(value);
     const bool listed = json_is_array(value);
     const size_t n = listed ? json_array_size(value) : 1;
     items *list = n > 0 && n <= INT32_MAX ? mu__new(&type, sizeof *list + 8 * n) : NULL;

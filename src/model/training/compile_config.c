@@ -25,6 +25,8 @@ static json_t *loss_json(const mu_loss *loss)
 {
     if (!loss)
         return json_null();
+    if (strcmp(loss->ops->class.keras, loss->ops->class.name) == 0)  // a name that stands for several classes
+        return json_string(loss->ops->class.name);
     json_t *json = mu__loss_find(loss->ops->class.name) == loss->ops
                        ? object_json("keras.losses", &loss->ops->class, loss->args, mu_loss_name(loss)) : NULL;
     if (!json && !mu__pending())
@@ -48,11 +50,70 @@ static json_t *losses_json(const mu_trainer *trainer)
     return list;
 }
 
-// A metric of a loss has the loss's name; others are objects, or the name that stands for several.
+// The options of a loss without those that are not of its function.
+static json_t *loss_options(const mu_loss *loss)
+{
+    json_t *options = json_object();
+    if (options && mu__fields_json(&loss->ops->class, loss->args, options) == MU_OK &&
+        json_object_del(options, "reduction") == 0)
+        return options;
+    json_decref(options);
+    return NULL;
+}
+
+// Whether Keras has a metric of this name: losses of which it has no class of metrics are none.
+static bool is_metric_of_keras(const char *name)
+{
+    static const char *const names[] = {
+        "mse", "MSE", "mean_squared_error", "mae", "MAE", "mean_absolute_error", "mape", "MAPE",
+        "mean_absolute_percentage_error", "msle", "MSLE", "mean_squared_logarithmic_error", "hinge", "squared_hinge",
+        "categorical_hinge", "kl_divergence", "poisson", "bce", "BCE", "binary_crossentropy",
+        "categorical_crossentropy", "sparse_categorical_crossentropy",
+    };
+    for (size_t i = 0; i < MU_COUNT(names); i++)
+        if (strcmp(names[i], name) == 0)
+            return true;
+    return false;
+}
+
+// Whether a name says all of a metric of a loss: what Keras makes of it has the same options and the same name.
+static bool name_says_all(const mu_metric *metric)
+{
+    const mu_loss_ops *ops = metric->loss->ops;
+    const bool known = is_metric_of_keras(metric->name) && mu__loss_find(metric->name) == ops;
+    const mu_loss *plain = known ? mu__loss_make(ops, NULL) : NULL;
+    json_t *options = plain ? loss_options(metric->loss) : NULL, *defaults = options ? loss_options(plain) : NULL;
+    const bool same = defaults && json_equal(options, defaults);
+    json_decref(options);
+    json_decref(defaults);
+    return same;
+}
+
+// A metric of a loss with options is Keras's mean of its function.
+static json_t *loss_metric_json(const mu_metric *metric)
+{
+    const mu_class *class = &metric->loss->ops->class;
+    json_t *options = loss_options(metric->loss);
+    json_t *function = json_pack("{s:s, s:s, s:s, s:s}", "module", "builtins", "class_name", "function", "config",
+                                 class->name, "registered_name", class->name);
+    if (options && function && mu__json_member(options, "name", json_string(metric->name)) == MU_OK &&
+        mu__json_member(options, "fn", function) == MU_OK)
+        return mu__keras_json("keras.metrics", "MeanMetricWrapper", options);
+    json_decref(options);
+    return NULL;
+}
+
+// A metric of a loss has the loss's name, if it has no options; others are objects, or a name that stands for several.
 static json_t *metric_json(const mu_metric *metric)
 {
     const char *word = mu__metric_word(metric);
-    if (word)
+    const bool of_loss = word && metric->loss && strcmp(word, metric->loss->ops->class.name) == 0;
+    const bool known = !of_loss || mu__loss_find(word) == metric->loss->ops;
+    if (of_loss && known && !name_says_all(metric))
+        return mu__pending() ? NULL : loss_metric_json(metric);
+    if (word && known && metric->loss && !of_loss)  // the root of a mean, which is a class of Keras's
+        return object_json("keras.metrics", &metric->ops->class, metric->args, metric->name);
+    if (word && known)
         return json_string(mu__loss_find(metric->name) || strcmp(metric->name, "acc") == 0 ? metric->name : word);
     if (mu__metric_find(metric->ops->class.name) == metric->ops)
         return object_json("keras.metrics", &metric->ops->class, metric->args, metric->name);
@@ -111,7 +172,8 @@ json_t *mu__compile_json(const mu_model *model)
     if (weighted)
         return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:b}", "optimizer", optimizer, "loss", losses,
                          "loss_weights", weights_json(trainer), "metrics", metrics, "weighted_metrics", weighted,
-                         "run_eagerly", 0, "steps_per_execution", 1, "jit_compile", trainer->jit_compile);
+                         "run_eagerly", trainer->run_eagerly, "steps_per_execution", (int)trainer->steps_per_execution,
+                         "jit_compile", trainer->jit_compile);
     json_decref(metrics);
     json_decref(optimizer);
     json_decref(losses);
@@ -172,12 +234,42 @@ static mu_loss *loss_from(const reader *r, const json_t *json)
         return mu__loss_make(ops, NULL);
     const json_t *config = config_of(json, &class_name);
     ops = config ? mu__loss_find(class_name) : NULL;
+    if (ops && json_is_null(json_object_get(config, "reduction"))) {
+        mu__error(MU_UNIMPLEMENTED, "%s: the configuration compiles the model with the loss '%.60s' without a "
+                  "reduction, whose gradient in Keras is that of the sum. Load it with .no_compile and call mu_compile "
+                  "with a loss that has .reduction = \"sum\", or another", r->function, class_name);
+        return NULL;
+    }
     void *args = ops ? mu__fields_from(&ops->class, config, 0) : NULL;
     mu_loss *loss = args ? mu__loss_make(ops, args) : NULL;
     mu__fields_from_free(args);
     if (!loss && !mu__pending())
         refuse(r, "the loss", json);
     return loss;
+}
+
+// A metric that is the mean of a loss: one of Keras's classes, which have the loss's name, or its wrapper of functions.
+// NULL without an error: it is no such.
+static mu_metric *loss_metric_from(const char *class_name, const json_t *config)
+{
+    const bool wraps = strcmp(class_name, "MeanMetricWrapper") == 0;
+    const char *name = wraps ? name_of(json_object_get(config, "fn"))
+                       : strcmp(class_name, "LogCoshError") == 0 ? "LogCosh" : class_name;
+    const mu_loss_ops *ops = name ? mu__loss_find(name) : NULL;
+    json_t *options = ops ? json_copy((json_t *)(uintptr_t)config) : NULL;
+    json_object_del(options, "fn");
+    void *args = options ? mu__fields_from(&ops->class, options, 0) : NULL;
+    mu_loss *loss = args ? mu__loss_make(ops, args) : NULL;
+    mu__fields_from_free(args);
+    json_decref(options);
+    return loss ? mu_loss_metric(loss) : NULL;
+}
+
+// One that Keras's configuration names otherwise than its class.
+static mu_metric *with_name(mu_metric *metric, const json_t *config)
+{
+    const char *name = json_string_value(json_object_get(config, "name"));
+    return metric && (!name || mu__metric_rename(metric, name) == MU_OK) ? metric : NULL;
 }
 
 static mu_metric *metric_from(const reader *r, const json_t *json)
@@ -188,10 +280,11 @@ static mu_metric *metric_from(const reader *r, const json_t *json)
     const json_t *config = config_of(json, &class_name);
     const mu_metric_ops *ops = config ? mu__metric_find(class_name) : NULL;
     void *args = ops ? mu__fields_from(&ops->class, config, 0) : NULL;
-    mu_metric *metric = args ? mu__metric_make(ops, args)
-                        : config && !ops && mu__metric_known(class_name) ? mu__metric_named(class_name, r->function)
-                                                                         : NULL;
+    mu_metric *metric = args            ? mu__metric_make(ops, args)
+                        : config && !ops ? loss_metric_from(class_name, config) : NULL;
     mu__fields_from_free(args);
+    if (!metric && !mu__pending() && config && !ops && mu__metric_known(class_name))
+        metric = with_name(mu__metric_named(class_name, r->function), config);
     if (!metric && !mu__pending())
         refuse(r, "the metric", json);
     return metric;
@@ -253,6 +346,13 @@ static mu_items *items_of(const metrics_read *metrics)
     return metrics->n > 0 ? mu_items_of(metrics->items) : NULL;
 }
 
+// A number of steps that Muster does not run at once only costs time.
+static int64_t steps_of(const json_t *config)
+{
+    const json_int_t steps = json_integer_value(json_object_get(config, "steps_per_execution"));
+    return MU_MAX(1, MU_MIN(steps, MU_MOST_LOOPED_STEPS));
+}
+
 mu_status mu__compile_from(mu_model *model, const json_t *config, const char *function)
 {
     reader r = {.model = model, .function = function, .n_outputs = output_count(model)};
@@ -274,7 +374,8 @@ mu_status mu__compile_from(mu_model *model, const json_t *config, const char *fu
         mu_compile(model, .optimizer = optimizer, .loss = losses, .metrics = metrics, .loss_weights = r.weights,
                    .n_loss_weights = r.n_losses, .metric_outputs = plain.outputs, .n_metric_outputs = plain.n,
                    .weighted_metrics = weighing, .weighted_metric_outputs = weighted.outputs,
-                   .n_weighted_metric_outputs = weighted.n);
+                   .n_weighted_metric_outputs = weighted.n, .steps_per_execution = steps_of(config),
+                   .run_eagerly = json_is_true(json_object_get(config, "run_eagerly")));
     mu_scope_close(&scope);
     return status;
 }

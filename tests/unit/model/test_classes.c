@@ -160,6 +160,35 @@ static void several_results(void **state)
     expect_error(MU_INVALID_ARGUMENT, "with the same outputs in every batch");
 }
 
+// A vector of zeros has no direction, and no gradient; labels of a small type are compared with any ignored class, and
+// what is predicted for an ignored label has no gradient either.
+static void nothing_is_divided_by_zero(void **state)
+{
+    (void)state;
+    mu_tensor *zeros = mu_zeros(MU_F64, 2, (int64_t[]){2, 3}), *y = numbers(2, (int64_t[]){2, 3}, 1);
+    const uint8_t classes[] = {2, 255};
+    const double rows[] = {1, 2, 3, NAN, 1, 2};
+    mu_tensor *labels = mu_tensor_new(MU_U8, 1, (int64_t[]){2}, classes);
+    mu_tensor *logits = mu_tensor_new(MU_F64, 2, (int64_t[]){2, 3}, rows);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *x = mu_identity(zeros), *z = mu_identity(logits);
+    mu_loss *sparse = mu_sparse_categorical_crossentropy_loss(.from_logits = true, .ignore_class = 255);
+    mu_tensor *both = mu_add(mu_reduce_sum(mu_loss_call(mu_cosine_similarity_loss(), y, x), MU_ALL_AXES),
+                             mu_reduce_sum(mu_loss_call(sparse, labels, z), MU_ALL_AXES));
+    mu_value *gradients = mu_gradients(tape, both, mu_list(x, z, MU_END));
+    mu_tape_close(tape);
+    if (!gradients)
+        fail_msg("%s", mu_error_message());
+    for (int i = 0; i < 6; i++) {
+        assert_true(isfinite(doubles(mu_at(gradients, 0))[i]));
+        assert_true(isfinite(doubles(mu_at(gradients, 1))[i]));
+    }
+    mu_loss *never = mu_sparse_categorical_crossentropy_loss(.from_logits = true, .ignore_class = -1);
+    mu_tensor *one = mu_slice(labels, (int64_t[]){0}, (int64_t[]){1}), *row = mu_slice(logits, (int64_t[]){0, 0},
+                                                                                       (int64_t[]){1, 3});
+    assert_true(doubles(mu_loss_call(never, one, row))[0] > 0);
+}
+
 static void options_are_checked(void **state)
 {
     (void)state;
@@ -173,8 +202,8 @@ static void options_are_checked(void **state)
     expect_error(MU_INVALID_ARGUMENT, "n_thresholds is 2 and thresholds is NULL");
     assert_null(mu_recall_metric(.n_thresholds = 1, .thresholds = (double[]){1.5}));
     expect_error(MU_INVALID_ARGUMENT, "thresholds is 1.5; it must be from 0 to 1");
-    assert_null(mu_auc_metric(.multi_label = true));
-    expect_error(MU_INVALID_ARGUMENT, "multi_label is true and num_labels 0");
+    assert_null(mu_auc_metric(.num_labels = 3));
+    expect_error(MU_INVALID_ARGUMENT, "num_labels is 3, but multi_label is false");
     assert_null(mu_f1_score_metric(.average = "median"));
     expect_error(MU_INVALID_ARGUMENT, "must be one of 'micro', 'macro', 'weighted'");
     assert_null(mu_categorical_generalized_cross_entropy_loss(.q = 1));
@@ -330,7 +359,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(one_result_on_any_number_of_replicas), MODEL_TEST(reductions_on_uneven_replicas),
-        MODEL_TEST(several_results), MODEL_TEST(options_are_checked),
+        MODEL_TEST(several_results), MODEL_TEST(options_are_checked), MODEL_TEST(nothing_is_divided_by_zero),
         MODEL_TEST(given_thresholds_are_listed),
         MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
         MODEL_TEST(class_numbers_in_floats), MODEL_TEST(crossentropy_of_probabilities),

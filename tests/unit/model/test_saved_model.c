@@ -132,6 +132,39 @@ static void goes_on(void **state)
     assert_float_equal(largest_difference(mu_call(model, x), mu_call(other, x)), 0, 0);
 }
 
+static mu_tensor *own_loss(mu_tensor *y_true, mu_tensor *y_pred, void *arg)
+{
+    (void)arg;
+    return mu_reduce_mean(mu_abs(mu_subtract(y_true, y_pred)), -1);
+}
+
+// What a model is compiled with keeps its options and its names: metrics that are losses with options, the steps of a
+// run, a loss by the name that fits the shapes.
+static void keeps_what_it_is_compiled_with(void **state)
+{
+    (void)state;
+    mu_loss *logits = mu_binary_crossentropy_loss(.from_logits = true, .label_smoothing = .25, .name = "smooth");
+    mu_metric *of_logits = mu_loss_metric(logits), *huber = mu_loss_metric(mu_huber_loss(.delta = .5));
+    mu_model *model = small_model();
+    assert_int_equal(mu_compile(model, .loss = "ce", .steps_per_execution = 3,
+                                .metrics = MU_METRICS(of_logits, huber, "mse", "rmse")), MU_OK);
+    assert_int_equal(mu_save_model(model, "compiled.keras"), MU_OK);
+    mu_model *other = mu_load_model("compiled.keras");
+    if (!other)
+        fail_msg("%s", mu_error_message());
+    assert_int_equal(other->trainer->steps_per_execution, 3);
+    static const char *const names[] = {"loss", "smooth", "huber", "mse"};
+    mu_history *before = mu_evaluate(model, small_batch(), .verbose = MU_VERBOSE_SILENT);
+    mu_history *after = mu_evaluate(other, small_batch(), .verbose = MU_VERBOSE_SILENT);
+    for (size_t i = 0; i < MU_COUNT(names); i++)
+        assert_float_equal(mu_history_last(after, names[i]), mu_history_last(before, names[i]), 0);
+    mu_loss *mine = mu_loss_new(.call = own_loss, .name = "mine");
+    assert_int_equal(mu_compile(model, .loss = "mse", .metrics = MU_METRICS(mu_loss_metric(mine))), MU_OK);
+    assert_int_equal(mu_save_model(model, "compiled.keras"), MU_UNIMPLEMENTED);
+    assert_non_null(strstr(mu_error_message(), "one of the program's own, which the configuration cannot hold"));
+    mu_error_take();
+}
+
 // In a checkpoint the operations that compute masks have numbers among the layers, as in Keras: input, embedding,
 // NotEqual, LSTM. Where the numbers depend on the order of calls, nothing is written.
 static void numbers_masks(void **state)
@@ -182,7 +215,7 @@ static void refuses(void **state)
         {"{\"module\":\"keras.layers\",\"class_name\":\"Lambda\",\"config\":{\"name\":\"sly\",\"function\":\"4wE=\"}}",
          MU_UNIMPLEMENTED, "'sly' is a Lambda layer"},
         {"{\"module\":\"os\",\"class_name\":\"Dense\",\"config\":{\"name\":\"d\",\"units\":2}}", MU_UNIMPLEMENTED,
-         "no custom objects"},
+         "not one of Keras's layers"},
         {"{\"module\":\"keras.layers\",\"class_name\":\"Dense\",\"registered_name\":\"my>Dense\",\"config\":{}}",
          MU_UNIMPLEMENTED, "my>Dense"},
         {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("b"), ""), "d"), MU_INVALID_ARGUMENT,
@@ -319,7 +352,7 @@ int main(void)
         cmocka_unit_test(loads_keras), cmocka_unit_test(weights_in_every_format), cmocka_unit_test(goes_on),
         cmocka_unit_test(refuses),     cmocka_unit_test(refuses_depth),           cmocka_unit_test(refuses_damage),
         cmocka_unit_test(numbers_masks), cmocka_unit_test(keeps_computed_masks),
-        cmocka_unit_test(tells_given_masks),
+        cmocka_unit_test(tells_given_masks), cmocka_unit_test(keeps_what_it_is_compiled_with),
     };
     return cmocka_run_group_tests(tests, start, finish);
 }
