@@ -51,7 +51,7 @@ static void *make(mu_dispatcher *d, mu_maker *maker, mu_task_failure *failure)
     mu_error_value why;
     mu__error_move(&why);
     if (!atomic_exchange(&maker->logged, true))
-        mu__log(MU_LOG_INFO, "what each worker has for itself stays in the coordinator, and is sent with each call: %s",
+        mu__log(MU_LOG_INFO, "values and datasets of each worker stay in the coordinator and are sent with calls: %s",
                 why.message);
     return mu__per_worker_here(made);
 }

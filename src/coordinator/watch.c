@@ -96,9 +96,9 @@ void mu__watch_name_left(mu_coordinator *c)
     char text[LEFT_TEXT];
     for (int i = 0; i < c->n_workers; i++)
         if (is_left(&c->workers[i], text, sizeof text))
-            mu__log(MU_LOG_ERROR, "the coordinator has ended without worker %d: %s after %g s (MUSTER_TIMEOUT). What "
-                    "the library keeps for it stays in memory; keep what its function uses, or let it end", i, text,
-                    mu__setting_real(MU_SETTING_TIMEOUT));
+            mu__log(MU_LOG_ERROR, "the coordinator has ended without worker %d: %s after %g s (MUSTER_TIMEOUT). Its "
+                    "memory in the library is not freed; keep the objects that its function uses, or let it end", i,
+                    text, mu__setting_real(MU_SETTING_TIMEOUT));
 }
 
 static void watch(void *arg)

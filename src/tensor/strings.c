@@ -183,8 +183,8 @@ mu_string mu_tensor_string(const mu_tensor *tensor, int64_t i)
         return none;
     }
     if (tensor->buffer == NULL) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_tensor_string: the tensor describes elements and has none itself; take "
-                  "an element of the dataset");
+        mu__error(MU_FAILED_PRECONDITION, "mu_tensor_string: the tensor only describes a dataset's elements; take an "
+                  "element of the dataset");
         return none;
     }
     const int64_t n = mu__elements(&tensor->shape);

@@ -144,7 +144,7 @@ static bool run(const mu_tool_arguments *a)
 {
     char folder[MU_PJRT_FOLDER];
     if (strcmp(a->operands[0], "install") != 0) {
-        mu__error(MU_INVALID_ARGUMENT, "muster plugin: '%s' is not what it can do; expected install", a->operands[0]);
+        mu__error(MU_INVALID_ARGUMENT, "muster plugin: unknown action '%s'; expected install", a->operands[0]);
         return false;
     }
     if (!mu__pjrt_folder(folder)) {

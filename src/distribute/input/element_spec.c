@@ -107,7 +107,8 @@ static mu_value *from_json(const json_t *json, int depth)
         return container_from(json, depth);
     if (json_is_string(json) && leaf_spec(json_string_value(json), &spec))
         return mu__spec_leaf(spec.dtype, &spec.shape);
-    mu__error(MU_DATA_LOSS, "another worker described its data in a way that cannot be; do all run the same version?");
+    mu__error(MU_DATA_LOSS, "another worker's description of its data is invalid; run the same version of "
+              "Muster on all workers");
     return NULL;
 }
 

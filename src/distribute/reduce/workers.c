@@ -203,7 +203,7 @@ static mu_status read_headers(gathering *g, const int64_t *headers)
             const int64_t *h = headers + i * MU_HEADER_INTS;
             return mu__error(
                 MU_DATA_LOSS,
-                "\"%s\": what %s says of its tensor cannot be (type %lld, rank %lld, sizes %lld, %lld, ...); "
+                "\"%s\": %s sent an invalid description of its tensor (type %lld, rank %lld, sizes %lld, %lld, ...); "
                 "its memory or the network between is damaged, or it is not a worker of this job",
                 g->what, mu__mesh_name(g->strategy->mesh, i / g->n), (long long)h[0], (long long)h[1], (long long)h[2],
                 (long long)h[3]);

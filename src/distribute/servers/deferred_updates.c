@@ -290,8 +290,9 @@ static mu_tensor *read(mu_variable *variable)
         return NULL;
     }
     if (variable->synchronization == MU_SYNCHRONIZATION_ON_READ && several_calls(replica)) {
-        mu__error(MU_FAILED_PRECONDITION, "variable '%s' is ON_READ and is read in calls of which several make a step: "
-                  "replicas would read their own values, of which calls have none; read it outside of the function",
+        mu__error(MU_FAILED_PRECONDITION, "variable '%s' is ON_READ and is read in a call, but several calls make a "
+                  "step: a replica would read a value of its own, which a call does not have; read it outside of the "
+                  "function",
                   variable->resource.name);
         return NULL;
     }

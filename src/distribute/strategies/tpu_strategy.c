@@ -187,7 +187,7 @@ mu_status mu__tpu_usable(const mu_strategy *strategy)
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION,
                      "this TPUStrategy and its variables were lost when the TPU system was %s; make the strategy and "
-                     "the variables anew, and restore a checkpoint",
+                     "the variables again, and restore a checkpoint",
                      mu__tpu_life(strategy->runtime) == 0 ? "shut down" : "initialised again");
 }
 

@@ -108,7 +108,7 @@ mu_status mu__tensor_array_write(tensor_array *s, int64_t index, mu_tensor *row,
     } else if (!join(s, &row->shape, &wider)) {
         return mu__error(MU_UNIMPLEMENTED,
                          "a loop of '%s' gives rows of shapes %s and %s, which cannot be stacked; the gradient of a "
-                         "loop needs values whose shapes stay",
+                         "loop needs values of constant shapes",
                          graph->name, mu__shape_text(&s->row.shape, first), mu__shape_text(&row->shape, seen));
     } else {
         MU_TRY(widen(s, &wider));

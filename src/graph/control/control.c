@@ -205,9 +205,8 @@ static mu_status widen(const mu_infer *infer, mu_spec *in, const mu_spec *out, b
         mu_spec before = in[i];
         if (!merge(&in[i], &out[i]))
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: value %d of the loop is %s%s before an iteration and %s%s after "
-                             "it; type and rank "
-                             "must stay",
+                             "%s: value %d of the loop is %s%s before an iteration and %s%s after it; type and rank "
+                             "must not change",
                              infer->op->name, i, mu_dtype_name(in[i].dtype), mu__shape_text(&in[i].shape, a),
                              mu_dtype_name(out[i].dtype), mu__shape_text(&out[i].shape, b));
         *changed |= !mu__shape_equal(&before.shape, &in[i].shape);

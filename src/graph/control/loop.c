@@ -101,10 +101,8 @@ static mu_status widen(loop *l, bool *changed)
         mu_spec *in = &l->specs[i];
         if (in->dtype != out->dtype || in->shape.rank != out->shape.rank)
             return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is %s%s before an iteration and %s%s after it; type "
-                                                  "and "
-                             "rank must stay "
-                             "(mu_cast converts)", l->what, i, mu_dtype_name(in->dtype), mu__shape_text(&in->shape, a),
-                             mu_dtype_name(out->dtype), mu__shape_text(&out->shape, b));
+                             "and rank must not change (mu_cast converts)", l->what, i, mu_dtype_name(in->dtype),
+                             mu__shape_text(&in->shape, a), mu_dtype_name(out->dtype), mu__shape_text(&out->shape, b));
         for (int k = 0; k < in->shape.rank; k++)
             if (in->shape.dims[k] != out->shape.dims[k] && in->shape.dims[k] != MU_UNKNOWN) {
                 in->shape.dims[k] = MU_UNKNOWN;

@@ -59,7 +59,7 @@ static mu_status read_number(const mu_tensor_file *file, const char *key, int64_
         return MU_OK;
     return mu__error(
         MU_DATA_LOSS,
-        "the backup '%s' has \"%.40s\" for %s; expected a number from 0 to %lld. Delete the file to begin anew",
+        "the backup '%s' has \"%.40s\" for %s; expected a number from 0 to %lld. Delete the file to start again",
         file->path, text ? text : "nothing", key, (long long)most);
 }
 
@@ -129,7 +129,7 @@ static mu_status finish(const mu_logs *logs, void *arg)
         mu__log(MU_LOG_WARNING, "the backup '%s' of a finished run cannot be deleted: %s", state->path,
                 strerror(errno));
     if (rmdir(state->folder) != 0 && errno != ENOTEMPTY && errno != EEXIST && errno != ENOENT)
-        mu__log(MU_LOG_DEBUG, "the folder '%s' of a finished run stays: %s", state->folder, strerror(errno));
+        mu__log(MU_LOG_DEBUG, "the folder '%s' of a finished run is kept: %s", state->folder, strerror(errno));
     return MU_OK;
 }
 

@@ -46,8 +46,8 @@ json_t *mu__own_layer_json(const mu_layer *layer)
                   "holds; save the weights alone (mu_save_weights), and make the model by the function that made it",
                   name, kind);
     else if (!args->clone && (args->arg || has_other_sublayers(layer)))
-        mu__error(MU_UNIMPLEMENTED, "mu_clone_model: '%s' is a %s of your own with %s; give %s a .clone that makes it "
-                  "anew, or make the model by the function that made it", name, kind,
+        mu__error(MU_UNIMPLEMENTED, "mu_clone_model: '%s' is a %s of your own with %s; give %s a .clone that makes "
+                  "another one, or make the model by the function that made it", name, kind,
                   has_other_sublayers(layer) ? "sublayers that are not attributes (mu_layer_set_attribute)"
                                              : "an .arg, which may refer to other layers", layer->ops->class.function);
     if (mu__pending() || MU_PUSH(own, layer) != MU_OK)

@@ -211,8 +211,8 @@ static bool has_state(const loading *l, const mu_named_variables *list)
     }
     if (found > UNTRAINED && missing)
         mu__log(MU_LOG_WARNING, "%s: the optimizer's state in '%s' has no '%s' of this shape, so it was saved with "
-                "another optimizer or by an older version; the optimizer begins anew", l->function, l->file->path,
-                mu__named_as(missing, l->file->format->names));
+                "another optimizer or by an older version; the optimizer starts from its initial state", l->function,
+                l->file->path, mu__named_as(missing, l->file->format->names));
     return found > 0 && !missing;
 }
 

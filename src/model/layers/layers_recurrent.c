@@ -37,8 +37,8 @@ static mu_status step_own_cell(const sequence *s, mu_tensor *x, mu_tensor *const
 {
     mu_value *inputs[MU_MAX_CELL_STATES + 1] = {mu_of(x)};
     if (!s->cell->ops->takes_several)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' (%s) takes one tensor, so it is no cell: a cell with %d "
-                         "states returns a list of its output and %d states, of a list of its input and these",
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' (%s) takes one tensor, but a cell with %d states takes a "
+                         "list of its input and the states, and returns a list of its output and %d states",
                          mu_layer_name(s->cell), mu__layer_keras_class(s->cell), s->n_states, s->n_states);
     for (int i = 0; i < s->n_states; i++)
         inputs[i + 1] = mu_of(states[i]);

@@ -44,7 +44,7 @@ static mu_status time_distributed_build(mu_layer *layer, int n, const mu_shape *
     for (int i = 1; i < step.rank; i++) {
         step.dims[i] = inputs->dims[i + 1];
         if (step.dims[i] == MU_UNKNOWN)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs known dimensions behind the steps; it was given %s",
+            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs known dimensions after the steps; it was given %s",
                              mu_layer_name(layer), mu__shape_text(inputs, text));
     }
     if (n != 1)

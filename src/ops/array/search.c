@@ -28,7 +28,7 @@ static mu_status search_infer(mu_infer *infer)
     if (mu__shape_compatible(&sequence, &values))
         return MU_OK;
     char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
-    return mu__error(MU_INVALID_ARGUMENT, "searchsorted: shapes %s and %s may differ in the last axis alone",
+    return mu__error(MU_INVALID_ARGUMENT, "searchsorted: shapes %s and %s may differ only in the last axis",
                      mu__shape_text(&infer->in[0].shape, a), mu__shape_text(&infer->in[1].shape, b));
 }
 

@@ -113,7 +113,7 @@ static mu_status all_gradients(mu_grad *g)
             return mu_error_code();
     if (!entry->custom.gradient)
         return mu__error(MU_UNIMPLEMENTED, "%s: it was registered without a gradient; give mu_register_op one, or put "
-                         "mu_stop_gradient around what the op is given", entry->name);
+                         "mu_stop_gradient around the op's inputs", entry->name);
     mu_status status;
     MU_CALLBACK("the gradient of an op", status = entry->custom.gradient(g->x, g->y, dys, g->memo, entry->custom.arg));
     if (mu__pending())  // the caller adds whose gradient failed

@@ -65,7 +65,7 @@ static mu_status need_groups(const mu_infer *infer)
         return mu__error(MU_INVALID_ARGUMENT, "%s: x of shape %s has too few axes; it takes %s", infer->op->name,
                          mu__shape_text(x, text), attrs->groups > 0 ? "samples and channels" : "one at least");
     if (attrs->groups < 0 || (attrs->groups > 0 && channels != MU_UNKNOWN && channels % attrs->groups != 0))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: %lld channels cannot be parted into %lld groups", infer->op->name,
+        return mu__error(MU_INVALID_ARGUMENT, "%s: %lld channels cannot be divided into %lld groups", infer->op->name,
                          (long long)channels, (long long)attrs->groups);
     return MU_OK;
 }
@@ -556,7 +556,7 @@ mu_tensor *mu_nn_group_normalization(mu_tensor *x, int64_t groups, mu_tensor *ga
         known = known && shape->dims[i] != MU_UNKNOWN;
     if (groups < 1 || channels < 1 || channels % groups != 0 || !known) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "group_normalization: %lld channels cannot be parted into %lld groups; x needs a batch axis, known "
+                  "group_normalization: %lld channels cannot be divided into %lld groups; x needs a batch axis, known "
                   "extents and a number of channels that the groups divide",
                   (long long)channels, (long long)groups);
         return NULL;

@@ -391,8 +391,8 @@ static mu_status misfit(const mu_accumulator *a, const take_request *request)
 static mu_status no_memory(const mu_accumulator *a, const take_request *request)
 {
     return mu__error(MU_RESOURCE_EXHAUSTED,
-                     "out of memory: a block of %zu bytes for the gradients of accumulator '%s' was refused; they stay "
-                     "there: free some memory and take them again", request->block->bytes, a->resource.name);
+                     "out of memory: a block of %zu bytes for the gradients of accumulator '%s' was refused; they are "
+                     "kept: free some memory and take them again", request->block->bytes, a->resource.name);
 }
 
 static void wake(void *arg)

@@ -198,7 +198,7 @@ static mu_status update_together(const mu_kernel *kernel, slices_job *j)
     mu_status status =
         collective->all_gather(collective, kernel->number, attrs->name, MU_I64, &j->rows.n, 1, counts, ones);
     if (status == MU_OK && !add_up(counts, collective->size, j->inner, &total))
-        status = mu__error(MU_DATA_LOSS, "%s %s: a replica says that it has a number of slices that cannot be",
+        status = mu__error(MU_DATA_LOSS, "%s %s: a replica reports an impossible number of slices",
                            kernel->op->name, attrs->name);
     if (status == MU_OK)
         status = j->rule == FTRL || total > variable_rows(kernel) * sums_of(j)

@@ -19,7 +19,7 @@ static mu_status check_part(const mu_op *op, const mu_spec *first, const mu_spec
         return mu__error(MU_INVALID_ARGUMENT, "%s: the variable is a scalar; it needs an axis for the indices",
                          op->name);
     return mu__error(MU_INVALID_ARGUMENT, "%s: part %d of the variable is %s%s, part 0 is %s%s; all parts must have "
-                     "the same type and the same axes behind the first", op->name, number, mu_dtype_name(part->dtype),
+                     "the same type and the same axes after the first", op->name, number, mu_dtype_name(part->dtype),
                      mu__shape_text(&part->shape, seen), mu_dtype_name(first->dtype),
                      mu__shape_text(&first->shape, wanted));
 }

@@ -51,7 +51,7 @@ static mu_status check_ids(const parts *p, int64_t n, const int64_t *ids)
         if (ids[i] < 0 || ids[i] >= p->begin[p->n])
             return mu__error(MU_INVALID_ARGUMENT, "index %lld (element %lld) is outside the %lld rows of '%s'%s",
                              (long long)ids[i], (long long)i, (long long)p->begin[p->n], p->at[0]->name,
-                             p->n > 1 ? " and the parts behind it" : "");
+                             p->n > 1 ? " and the parts after it" : "");
     return MU_OK;
 }
 
@@ -68,7 +68,7 @@ static mu_status check_rows(const mu_resource *variable, int64_t n, const mu_ten
         return mu__error(MU_DATA_LOSS, "the server of '%s' answers without rows; it must run the same version of "
                          "Muster", variable->name);
     return mu__error(MU_DATA_LOSS, "the server of '%s' answers with rows that are %s%s; expected %s%s: another program "
-                     "may have made the variable anew; let each job use servers of its own", variable->name,
+                     "may have made a new variable of this name; let each job use servers of its own", variable->name,
                      mu_dtype_name(rows->dtype), mu__shape_text(&rows->shape, seen_text),
                      mu_dtype_name(variable->spec.dtype), mu__shape_text(&wanted, text));
 }

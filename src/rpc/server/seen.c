@@ -140,9 +140,9 @@ static void drop_most(mu_seen *seen)
 {
     mu_seen_client *client;
     if (is_above_limits(seen) && !seen->warned)
-        mu__log(MU_LOG_WARNING, "clients of a store have not taken %zu bytes of answers, with %zu elements of lists; "
-                "those of the client that was silent for longest are dropped, which is told that its request was done "
-                "if it sends it again", seen->bytes, seen->n_elements);
+        mu__log(MU_LOG_WARNING, "clients of a store have not acknowledged %zu bytes of answers, with %zu elements of "
+                "lists; the answers of the client that was silent for longest are dropped: if it repeats a request, it "
+                "is told only that the request was done", seen->bytes, seen->n_elements);
     seen->warned |= is_above_limits(seen);
     while (is_above_limits(seen) && (client = longest_silent(seen)) != NULL)
         drop_answers(seen, client, false);

@@ -558,7 +558,7 @@ static void end_cut(mu_placement *p, bool whole)
     if (whole)
         p->written = p->cut;
     mu__log(whole ? MU_LOG_INFO : MU_LOG_WARNING, "snapshot %lld of all parameter servers is %s", (long long)p->cut,
-            whole ? "written" : "not complete; the one before stays");
+            whole ? "written" : "not complete; the previous one is kept");
 }
 
 static void follow_cut(mu_placement *p)

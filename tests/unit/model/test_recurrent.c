@@ -318,7 +318,7 @@ static void wrappers_refuse(void **state)
     assert_null(mu_bidirectional(own));
     expect_error(MU_UNIMPLEMENTED, "whose functions no configuration holds");
     assert_null(mu_call(mu_time_distributed(mu_dense(2)), mu_input({3, MU_UNKNOWN})));
-    expect_error(MU_INVALID_ARGUMENT, "needs known dimensions behind the steps");
+    expect_error(MU_INVALID_ARGUMENT, "needs known dimensions after the steps");
 }
 
 // ---- What is refused ----------------------------------------------------------------------------
@@ -344,7 +344,7 @@ static void refuses(void **state)
     assert_null(mu_stacked_rnn_cells(mu_lstm_cell(2), mu_dense(3)));
     expect_error(MU_INVALID_ARGUMENT, "layer 1 is dense; give cells such as mu_lstm_cell");
     assert_null(mu_call(mu_rnn(mu_dense(3), .state_size = {3}), x));
-    expect_error(MU_INVALID_ARGUMENT, "a cell with 1 states returns a list of its output and 1 states");
+    expect_error(MU_INVALID_ARGUMENT, "a cell with 1 states takes a list of its input and the states");
     mu_layer *unrolled = mu_gru(3, .unroll = true);
     assert_null(mu_call(unrolled, mu_input({MU_UNKNOWN, 4})));
     expect_error(MU_INVALID_ARGUMENT, "unroll needs a known number of steps");

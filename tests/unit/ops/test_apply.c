@@ -251,7 +251,7 @@ static void test_rows_of_parts(void **state)
     mu_error_take();
     parts[2].resource.spec.shape.dims[1] = 3;
     assert_int_equal(mu__apply(&mu_op_gather_variable, NULL, 1, &numbers, 3, resources, &rows), MU_INVALID_ARGUMENT);
-    assert_non_null(strstr(mu_error_message(), "all parts must have the same type and the same axes behind the first"));
+    assert_non_null(strstr(mu_error_message(), "all parts must have the same type and the same axes after the first"));
     mu_error_take();
     mu_pool_close(pool);
 }
