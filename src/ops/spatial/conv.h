@@ -30,6 +30,12 @@ typedef struct mu_conv_roles {
 } mu_conv_roles;
 mu_conv_roles mu__conv_roles(const mu_op *op, int n_in);
 
+// mu__conv_operand returns the operand of this number.
+static inline const mu_view *mu__conv_operand(const mu_kernel *kernel, int i)
+{
+    return i < kernel->n_in ? &kernel->in[i] : &kernel->out[i - kernel->n_in];
+}
+
 // Filter gradient in float32 without oneDNN (conv_filter.c): whether that is faster, and the computation itself.
 bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64_t groups);
 mu_status mu__conv_filter_run(const mu_kernel *kernel);

@@ -78,23 +78,18 @@ static void merge_taps(conv_loops *c)
     x->size = 1;
 }
 
-static const mu_view *operand(const mu_kernel *kernel, int i)
-{
-    return i < kernel->n_in ? &kernel->in[i] : &kernel->out[i - kernel->n_in];
-}
-
 static mu_status sum_products(const mu_kernel *kernel)
 {
     mu_gemm *gemm = mu__gemm_for(kernel->out[0].dtype);
     const mu_conv_attrs *attrs = kernel->attrs;
     const mu_conv_roles roles = mu__conv_roles(kernel->op, kernel->n_in);
-    const mu_view *image = operand(kernel, roles.image), *weights = operand(kernel, roles.kernel);
+    const mu_view *image = mu__conv_operand(kernel, roles.image), *weights = mu__conv_operand(kernel, roles.kernel);
     const int64_t *last = weights->shape.dims + weights->shape.rank - 2;
     conv_loops c = {
         .kind = mu__conv_kind(kernel->op), .filters = last[1], .groups = attrs->groups,
         .group_channels = last[0], .group_filters = last[1] / attrs->groups,
         .element = mu_dtype_bytes(kernel->out[0].dtype), .gemm = gemm,
-        .image = image->data, .kernel = weights->data, .result = operand(kernel, roles.result)->data,
+        .image = image->data, .kernel = weights->data, .result = mu__conv_operand(kernel, roles.result)->data,
     };
     MU_TRY(mu__conv_window(attrs, &image->shape, &weights->shape, kernel->op->name, &c.window));
     merge_taps(&c);

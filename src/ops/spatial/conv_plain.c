@@ -56,17 +56,12 @@ static void multiply_pixel(const plain_conv *c, int64_t n, int64_t oz, int64_t o
     }
 }
 
-static const mu_view *operand(const mu_kernel *kernel, int i)
-{
-    return i < kernel->n_in ? &kernel->in[i] : &kernel->out[i - kernel->n_in];
-}
-
 mu_status mu__conv_ref(const mu_kernel *kernel)
 {
     const mu_conv_attrs *attrs = kernel->attrs;
     const mu_conv_roles roles = mu__conv_roles(kernel->op, kernel->n_in);
-    const mu_view *views[ARRAYS] = {operand(kernel, roles.image), operand(kernel, roles.kernel),
-                                    operand(kernel, roles.result)};
+    const mu_view *views[ARRAYS] = {mu__conv_operand(kernel, roles.image), mu__conv_operand(kernel, roles.kernel),
+                                    mu__conv_operand(kernel, roles.result)};
     const int64_t *last = views[KERNEL]->shape.dims + views[KERNEL]->shape.rank - 2;
     plain_conv c = {.filters = last[1], .group_filters = last[1] / attrs->groups, .group_channels = last[0]};
     const mu_window *w = &c.window;
