@@ -24,7 +24,7 @@ typedef struct stress {
     mu_strategy *strategy;
     mu_variable *count;
     mu_function *step;
-    mu_tensor *before[2], *after[2];  // what the assertions look at: bad and good
+    mu_tensor *before[2], *after[2];  // inputs of the assertions: bad and good
     double wanted;                    // the count
     int64_t seen[KINDS];
     kind now;                         // of the callbacks

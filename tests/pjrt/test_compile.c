@@ -20,7 +20,7 @@ static struct {
     pthread_cond_t changed;
     bool held, broken;          // compilations wait; programs lose an operation's name
     int waiting, compiled, launched, destroyed, closed;
-    int64_t memory;             // of each device; 0: what the plugin says
+    int64_t memory;             // of each device; 0: as the plugin reports
 } plugin = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 // ---- The plugin, changed ------------------------------------------------------------------------

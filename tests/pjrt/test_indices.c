@@ -75,7 +75,7 @@ static const struct {
     mu_traceable *fn;
     const char *op;
     double good[N], bad[N];
-    const char *message;  // what comes behind the op
+    const char *message;  // the text after the op's name
 } programs[] = {
     {rows, "gather", {0, 4, 2, 2}, {0, 4, 5, -1}, ": index 5 (element 2 of the indices) is outside 0 to 4"},
     {rows, "gather", {0, 4, 2, 2}, {0, 4, -1, 9}, ": index -1 (element 2 of the indices) is outside 0 to 4"},

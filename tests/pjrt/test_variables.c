@@ -36,7 +36,7 @@ static struct {
     int donated;        // arguments of compiled programs whose memory a result takes over
     pj_event *last;     // the end of the last launch, until somebody waits for it
     atomic_bool fails;
-    atomic_bool shared, copying;  // with `shared`, the end of a download is announced to nobody
+    atomic_bool shared, copying;  // with `shared`, the end of a download is not announced
 } plugin;
 
 static bool is_variable(const void *data)
@@ -194,16 +194,16 @@ static void test_weights_stay_on_the_device(void **state)
     for (int i = 0; i < STEPS; i++)
         assert_non_null(run(strategy, &j));
     assert_int_equal(plugin.seen.up, 2 * STEPS);    // images and labels
-    assert_int_equal(plugin.seen.down, STEPS);      // whether a label was wrong; nobody has read a loss
+    assert_int_equal(plugin.seen.down, STEPS);      // whether a label was wrong; no loss has been read
     mu_variable *kernel = mu_value_variable(mu_value_at(mu_model_weights(j.model), 0));
     mu_tensor *seen = mu_variable_read(kernel);
     mu_variable_read(kernel);
-    assert_int_equal(plugin.seen.down, STEPS);        // nobody has looked at the elements
+    assert_int_equal(plugin.seen.down, STEPS);        // no element has been read
     const float before = ((const float *)mu_tensor_data(seen))[0];
     mu_tensor_data(mu_variable_read(kernel));
     assert_int_equal(plugin.seen.down, STEPS + 1);    // the first of two looks
     assert_non_null(run(strategy, &j));
-    assert_true(((const float *)mu_tensor_data(seen))[0] == before);  // what was read stays as it was
+    assert_true(((const float *)mu_tensor_data(seen))[0] == before);  // the values that were read are unchanged
     assert_true(((const float *)mu_tensor_data(mu_variable_read(kernel)))[0] != before);
     const int up = plugin.seen.up;
     mu_variable_assign(kernel, mu_zeros(MU_F32, 2, (int64_t[]){12, 16}));
@@ -287,7 +287,7 @@ static void test_variables_that_share_values(void **state)
         assert_non_null(mu_run(strategy, both, number(3)));
     assert_true(value_of(first) == 18 && value_of(second) == 18);
     assert_int_equal(plugin.donated, 1);  // one result takes over one variable's memory
-    mu_run(NULL, both, number(2));  // the native engine fetches what it needs, and the device what that left
+    mu_run(NULL, both, number(2));  // the native engine fetches its variables, and the device the new values
     assert_true(mu_scalar(mu_at(mu_run(strategy, swap, number(1)), 1)) == 36);
 }
 

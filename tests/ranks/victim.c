@@ -21,7 +21,7 @@ typedef struct job {
     mu_model *model;
     mu_optimizer *optimizer;
     mu_function *step;
-    int worker;  // who does it; -1: nobody
+    int worker;  // the worker that fails; -1: none
     const char *moment, *action;
     int drawn;   // rows
     int begin;   // of the rows that evaluation draws

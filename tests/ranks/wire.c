@@ -34,7 +34,7 @@ enum {
 typedef struct way {
     double delay_ms, loss, reorder, rate_kbit;
     bool cut;
-    int64_t free_ns; // when the line has sent what it has
+    int64_t free_ns; // when the line has sent all that it has
 } way;
 
 typedef struct packet {

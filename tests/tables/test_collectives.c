@@ -79,7 +79,7 @@ static world world_new(world w)
     for (int r = 0; r < w.ranks; r++)
         w.counts[r] = (w.count + r) % (w.count + 2); // uneven, with an empty one now and then
     for (int r = 0; r < w.ranks; r++)
-        w.sources[r] = r % 3 == 1 ? -1 : (r + w.ranks / 2) % w.ranks; // some have none, some are nobody's
+        w.sources[r] = r % 3 == 1 ? -1 : (r + w.ranks / 2) % w.ranks; // some have none, some are no source
     for (int host = 0; host <= hosts_of(&w); host++)
         w.first[host] = MU_MIN(host * w.per_host, w.ranks);
     const bool in_place = w.kind == MU_KIND_ALL_REDUCE || w.kind == MU_KIND_BROADCAST;

@@ -259,7 +259,7 @@ static void test_killed_writers_are_swept(void **state)
     mu_file_writer *file = mu__file_create(path);
     assert_int_equal(count_files(), 2);
     assert_int_equal(mu__file_write(file, "new", 3), MU_OK);
-    mu__temporary_sweep(path);  // a living writer's stays
+    mu__temporary_sweep(path);  // the file of a living writer is kept
     assert_int_equal(mu__file_commit(file), MU_OK);
     expect_content("new", 3, 10);
     assert_int_equal(remove_folder(folder), 1);

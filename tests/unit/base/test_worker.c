@@ -36,7 +36,7 @@ static void test_jobs_run_in_order(void **state)
         jobs[i] = (struct append){.list = &list, .number = i};
         assert_int_equal(mu__worker_post(worker, append, &jobs[i]), MU_OK);
     }
-    mu__worker_free(worker); // finishes what was posted
+    mu__worker_free(worker); // finishes the jobs that were posted
     assert_int_equal(list.n, N_JOBS);
     for (int i = 0; i < N_JOBS; i++)
         assert_int_equal(list.numbers[i], i);

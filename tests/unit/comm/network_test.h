@@ -19,7 +19,7 @@ static inline unsigned char byte_of(size_t at, int rank)
 
 typedef struct traffic {
     mu_stream *stream;
-    size_t begin, left; // of what is under way, in the whole of what goes one way
+    size_t begin, left; // position of the bytes on their way within all bytes of one direction
     int turn;
     unsigned char *data;
 } traffic;

@@ -9,7 +9,7 @@ typedef struct pair {
     mu_keyring *client_key, *server_key;
     mu_link *client, *server;
     int client_wire, server_wire;
-    uint8_t sent[40000]; // what the client said
+    uint8_t sent[40000]; // the bytes that the client sent
     size_t n_sent;
     mu_status client_status, server_status;
     bool client_done, server_done;

@@ -251,7 +251,7 @@ static int unknown_address_rank(int rank, void *arg)
 // ---- When the first report comes ----------------------------------------------------------------
 
 typedef struct reported {
-    int log;                  // a descriptor: what rank 0 says
+    int log;                  // a descriptor of rank 0's output
     _Atomic int64_t began_ns; // when rank 0 did
 } reported;
 

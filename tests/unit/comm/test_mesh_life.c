@@ -91,7 +91,7 @@ static int stopped_rank(int rank, void *arg)
         raise(SIGSTOP);
     mu__mesh_doing(mesh, "waiting in collective", 412, "dense_2/kernel");
     CHECK(exchange(mesh, "two") == MU_UNAVAILABLE);
-    CHECK(seconds_now() - begin > 2 && in_time(idle_begin, 4)); // its last beat may be somewhat older
+    CHECK(seconds_now() - begin > 2 && in_time(idle_begin, 4)); // its last heartbeat may be somewhat older
     const mu_error error = mu_error_take();
     CHECK(strstr(error.message, "/job:worker/task:1") != NULL);
     CHECK(strstr(error.message, "no sign of life for 3") != NULL);

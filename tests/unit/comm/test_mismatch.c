@@ -84,7 +84,7 @@ static int differ(world *w, mu_collective *c)
         const oddity *o = &oddities[i];
         char odd[64];
         if (m->started && strcmp(o->name, "kind") == 0)
-            continue; // who is in another collective never starts: test_nonblocking.c
+            continue; // a rank in another collective never starts: test_nonblocking.c
         snprintf(odd, sizeof odd, "of /job:worker/task:%d", m->odd);
         const double began = idle_now();
         CHECK(call(c, o, process == m->odd, m, data) == o->code);

@@ -274,7 +274,7 @@ static void test_a_value_that_cannot_be_made_drops_no_call(void **state)
     for (int i = 0; i < 2; i++)
         while (mu__remote_value_state(((mu_per_worker_resource *)unused->leaf)->values[i]) == MU_REMOTE_NOT_READY)
             usleep(1000);
-    usleep(20000); // what follows the failure on the worker's thread
+    usleep(20000); // the worker's thread continues after the failure
     assert_non_null(mu_schedule(c, function, mu_list(mu_constant(MU_F64, 2), MU_END)));
     if (mu_join(c) != MU_OK || !mu_fetch(result))
         fail_msg("%s", mu_error_message());

@@ -200,7 +200,7 @@ static void test_many_steps_take_the_memory_of_a_few(void **state)
     const long more = resident_bytes() - before;
     assert_int_equal(mu_join(c), MU_OK);
     assert_true(mu_scalar(mu_variable_read(v)) == (double)(n + n / 10));
-    if (MU_TEST_SLOWNESS == 1 && more > 16 << 20) // sanitizers keep what was freed
+    if (MU_TEST_SLOWNESS == 1 && more > 16 << 20) // sanitizers keep freed memory
         fail_msg("%lld steps took %ld bytes", (long long)n, more);
     mu_pool_close(pool);
 }

@@ -172,7 +172,7 @@ static void test_gradients_count_in_the_budget(void **state)
         a = mu_conditional_accumulator(MU_F64, .name = "first");
         b = mu_conditional_accumulator(MU_F64, .name = "second");
     }
-    for (int i = 0; i < 3; i++) { // what is added to a sum needs no more
+    for (int i = 0; i < 3; i++) { // adding to a sum needs no more room
         assert_int_equal(mu_accumulator_apply_grad(a, gradient, 0), MU_OK);
         assert_int_equal(mu_accumulator_apply_grad(a, gradient, 0), MU_OK);
         mu_accumulator_apply_grad(b, gradient, 0);

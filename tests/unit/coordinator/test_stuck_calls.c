@@ -165,7 +165,7 @@ static void test_the_end_goes_without_a_stuck_call(void **state)
     goes_on = false;
     while (runs)
         usleep(1000);
-    usleep(20000); // its thread goes on with what was left behind
+    usleep(20000); // its thread continues with the objects that were left behind
     mu_release(stays);
     mu_pool_close(outer);
 }

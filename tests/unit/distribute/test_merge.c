@@ -69,7 +69,7 @@ static void check(merge_fn *fn)
         components[traced] = mu_list(mu_local_results(strategy, mu_value_at(variables, 0)),
                                      mu_local_results(strategy, mu_value_at(variables, 1)), MU_END);
     }
-    for (int r = 0; r < REPLICAS; r++)  // eagerly what is one object everywhere has one result
+    for (int r = 0; r < REPLICAS; r++)  // eagerly, one object on all replicas has one result
         assert_same(mu_value_at(seen[1], r), mu_value_at(seen[0], mu_value_count(seen[0]) == 1 ? 0 : r));
     assert_same(components[1], components[0]);
 }

@@ -292,7 +292,7 @@ static void components_and_replicas(void **state)
             snprintf(seen, sizeof seen, "%d components", components);
             snprintf(wanted, sizeof wanted, "%d replica", replicas);
             for (int way = 0; way < 12; way++) {
-                if (way == 5 && replicas == 1)  // what merges with nobody gets its result as it is
+                if (way == 5 && replicas == 1)  // with one replica the merge's result is returned as it is
                     continue;
                 if (give_to(strategy, variable, scalars(components), way))
                     fail_msg("way %d: %d components on %d replicas", way, components, replicas);

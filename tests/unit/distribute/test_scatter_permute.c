@@ -318,7 +318,7 @@ static void wrong_arguments_are_named(void **state)
     refuse((call){.pairs = from_twice, .n_pairs = 2}, "replica 0 is the source of pair 0 and of pair 1");
     refuse((call){.pairs = to_twice, .n_pairs = 2}, "replica 1 is the target of pair 0 and of pair 1");
     refuse((call){.pairs = to_twice, .n_pairs = -1}, "-1 pairs");
-    for (int replicas = 1; replicas <= 2; replicas++) {  // one replica refuses what two refuse
+    for (int replicas = 1; replicas <= 2; replicas++) {  // one replica refuses the same as two
         assert_null(mu_run_callback(strategy_of(replicas), scatter_flags, NULL, mu_list(MU_END)));
         expect_error(MU_INVALID_ARGUMENT, "reduce_scatter");
     }

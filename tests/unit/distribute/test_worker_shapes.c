@@ -359,7 +359,7 @@ static int play(int rank, void *arg)
                 mu_status_name(error.code), error.message);
     mu_pool_close(pool);
     fflush(NULL);
-    _exit(!good); // the job has failed: what is left of it is not looked at
+    _exit(!good); // the job has failed: the rest of it is not checked
 }
 
 static int failures;

@@ -15,7 +15,7 @@ typedef struct program {
     unsigned seed;
     mu_variable *variable;
     bool reduces;
-    double alone;  // what stands for an all-reduce where there is one replica: a factor; 0: all-reduce
+    double alone;  // the factor that replaces an all-reduce on one replica; 0: all-reduce
 } program;
 
 // Part of a larger tensor, which may be a result of the function.

@@ -126,7 +126,7 @@ static void check(void (*once)(mu_strategy *strategy), mu_strategy *strategy, in
     }
     print_message("%d allocations, %d failures\n", rounds - 1, failures);
     assert_in_range(rounds, least, 19999);
-    assert_true(failures > rounds * 9 / 10);  // few are for what can be done without
+    assert_true(failures > rounds * 9 / 10);  // few allocations are for optional work
 }
 
 static void on_one_device(void **state)

@@ -145,7 +145,7 @@ static void shapes_and_types_are_changed_once(void **state)
     const mu_cast_attrs to_f16 = {MU_F16}, to_f64 = {MU_F64}, to_f32 = {MU_F32};
     mu_graph *graph = mu__graph_new("g");
     mu_edge x = input(graph, MU_F16, 3, (int64_t[]){-1, 2, 3});
-    mu_edge y = apply1(&mu_op_transpose, &iteration, apply1(&mu_op_transpose, &iteration, x)); // what back does
+    mu_edge y = apply1(&mu_op_transpose, &iteration, apply1(&mu_op_transpose, &iteration, x)); // as back does
     result(apply1(&mu_op_transpose, &iteration, y));
     result(apply1(&mu_op_transpose, &back, apply1(&mu_op_transpose, &back, x)));
     result(apply1(&mu_op_reshape, &rows, apply1(&mu_op_reshape, &flat, x)));

@@ -251,7 +251,7 @@ static void summary_of_long_names(void **state)
         for (const char *at = line; at < strchr(line, '\n'); at++)
             n += *at == 'q';
     }
-    assert_int_equal(n, 20);                      // what its column has place for, less the ellipsis
+    assert_int_equal(n, 20);                      // the width of its column without the ellipsis
     assert_non_null(strstr(text, "qqqq…"));
 }
 

@@ -545,7 +545,7 @@ static void refuses_by_name(void **state)
     mu_string zero = {"a\0b", 3};
     mu_tensor *data = mu_tensor_byte_strings(1, (int64_t[]){1}, &zero);
     mu_layer *weighted = mu_string_lookup(.output_mode = "tf_idf");
-    for (int adapted = 0; adapted < 2; adapted++) {  // what was learned before is kept
+    for (int adapted = 0; adapted < 2; adapted++) {  // earlier weights are kept
         assert_int_equal(mu_adapt(weighted, mu_dataset_from_tensors(mu_of(data))), MU_INVALID_ARGUMENT);
         expect_error(MU_INVALID_ARGUMENT, "has a byte 0");
         assert_true((mu_vocabulary(weighted) != NULL) == adapted);

@@ -209,7 +209,7 @@ static void hostile_names_are_escaped(void **state)
             assert_true((uint8_t)*at >= ' ' || *at == '\n');
         if (i == 3)
             assert_non_null(strstr(text, "&amp;lt;"));
-        json_t *valid = json_string(text);  // refuses what is not UTF-8
+        json_t *valid = json_string(text);  // refuses text that is not UTF-8
         assert_non_null(valid);
         json_decref(valid);
         mu__free(text);

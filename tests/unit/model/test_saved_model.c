@@ -56,7 +56,7 @@ static void loads_keras(void **state)
     assert_predicts(model, arrays);
     assert_int_equal(model->trainer->n_losses, 2);
     assert_float_equal(model->trainer->loss_weights[1], .25, 0);
-    assert_int_equal(model->trainer->n_metrics, 4);  // the loss, one for each output, and what it is compiled with
+    assert_int_equal(model->trainer->n_metrics, 4);  // the loss, the loss of each output, and compiled metrics
     assert_float_equal(mu_scalar(mu_variable_read(mu_optimizer_iterations(model->trainer->optimizer))), 3, 0);
     // Written and read again, the model is the same.
     assert_int_equal(mu_save_model(model, "again.keras"), MU_OK);

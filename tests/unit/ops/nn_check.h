@@ -61,7 +61,7 @@ static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tens
     for (int i = 0; i < n_out; i++) {
         out[i] = mu__give(mu__tensor_alloc(out_specs[i].dtype, &out_specs[i].shape));
         assert_non_null(out[i]);
-        memset(mu__host_write(out[i]), 0xFF, mu__spec_bytes(&out_specs[i]));  // NaNs: what is not written shows
+        memset(mu__host_write(out[i]), 0xFF, mu__spec_bytes(&out_specs[i]));  // NaNs: unwritten elements are noticed
         out_views[i] = view_of(out[i]);
     }
     mu_prepare prepare = {

@@ -57,7 +57,7 @@ static void test_sums(void **state)
     expect_error(MU_RESOURCE_EXHAUSTED, "this server keeps 256 of at most 1000 bytes, the largest accumulator 'dense' "
                  "160, accumulator 'sparse' 96");
     assert_int_equal(budget.used, 256);
-    assert_int_equal(apply(sparse, 1, (int64_t[]){6}), MU_OK); // what was there is as it was
+    assert_int_equal(apply(sparse, 1, (int64_t[]){6}), MU_OK); // the old content is unchanged
     assert_int_equal(sparse->sum.shape.dims[0], 4);
     take_all(dense);
     take_all(sparse);

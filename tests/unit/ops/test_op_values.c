@@ -263,7 +263,7 @@ static void test_minmax_of_float16(void **state)
 static void test_long_sums_stay_accurate(void **state)
 {
     (void)state;
-    const double f64 = 0.1, bf16 = 0.10009765625, f16 = 0.0999755859375; // what 0.1 is in each type
+    const double f64 = 0.1, bf16 = 0.10009765625, f16 = 0.0999755859375; // 0.1 rounded to each type
     mu_tensor *x = mu_fill(MU_F32, 2, DIMS(1 << 20, 3), 0.1);
     EXPECT(mu_reduce_sum(x, MU_ALL_AXES), 3 * 104857.6);
     EXPECT(mu_reduce_mean(x, MU_ALL_AXES), 0.1);

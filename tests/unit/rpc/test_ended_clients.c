@@ -143,7 +143,7 @@ static void test_who_refuses_connections_is_gone(void **state)
     wait_for_end(client);
     for (size_t i = 0; i < MU_COUNT(reasons); i++) {
         connect_error = reasons[i];
-        is_gone(client); // the dial before may have had the reason before
+        is_gone(client); // an earlier dial may have failed with the earlier reason
         assert_false(is_gone(client));
     }
     connect_error = ECONNREFUSED;

@@ -209,7 +209,7 @@ static uint64_t goes_away(cluster c, int i)
 // Advances the clock by so many heartbeats. Half-way and at the end all servers that are there are asked and answer.
 static void pass(cluster c, double heartbeats)
 {
-    step_for(c.placement, 0); // takes what has come until now
+    step_for(c.placement, 0); // handles the messages that have come until now
     for (int i = 0; i < 2; i++) {
         ahead_ns += (int64_t)(heartbeats * HEARTBEAT * 1e9 / 2);
         step_for(c.placement, 0);

@@ -249,7 +249,7 @@ static void test_what_is_released_is_told_until_it_is_heard(void **state)
     mu_cancellation *cancellation = mu_cancellation_new();
     mu_cancellation_cancel(cancellation);
     mu__client_forget(client, MU_RELEASED_VALUE, "c");
-    mu_cancellation_use(cancellation); // who is to stop has not waited, and is told so
+    mu_cancellation_use(cancellation); // the call that is to stop has not waited, and fails
     assert_int_equal(mu__remote_delete_forgotten(client), MU_CANCELLED);
     mu_cancellation_use(NULL);
     expect_error(MU_CANCELLED, "deleting from a server what was released: cancelled before the server answered; what "

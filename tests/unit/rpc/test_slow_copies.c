@@ -158,7 +158,7 @@ static void test_updates_go_half_as_fast_as_a_slow_copy(void **state)
     const bool complete = u.store->complete;
     pthread_mutex_unlock(&u.store->stores->lock);
     n_allowed = ALL_MESSAGES;
-    assert_false(complete); // all answers would wait for what is left to send
+    assert_false(complete); // all answers would wait until the rest is sent
     assert_in_range(first, MU_COPY_FREE_BYTES / UPDATE_BYTES - 1, MU_COPY_FREE_BYTES / UPDATE_BYTES);
     assert_in_range(more, TAKEN / 2 - 2, TAKEN / 2 + 1);
     assert_in_range(wait, MU_COPY_FREE_BYTES, MU_COPY_FREE_BYTES + OF_STATE / 2 * UPDATE_BYTES);
@@ -309,7 +309,7 @@ static void test_the_connection_to_a_copy_takes_long_to_end(void **state)
     wait_until_complete(&u);
     pthread_mutex_lock(&u.store->stores->lock);
     mu_rpc_client *client = u.store->copy;
-    pthread_mutex_lock(&client->lock); // its thread waits for this, and who releases the client waits for the thread
+    pthread_mutex_lock(&client->lock); // its thread waits for this lock, and releasing the client waits for the thread
     pthread_mutex_unlock(&u.store->stores->lock);
     mu_rpc_result *followed = begin_lead(&u.e, EPOCH + 2, MU_ORDER_CONTINUE, "", 0);
     for (int i = 0; i < 2000 && !mu_rpc_result_is_done(followed); i++)

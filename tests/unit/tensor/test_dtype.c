@@ -51,7 +51,7 @@ static void test_floats_to_integers(void **state)
     mu__convert(MU_I64, widest, MU_F32, in, 6);
     assert_int_equal(wide[0], -1);
     assert_int_equal(wide[1], 2);
-    assert_int_equal(wide[2], INT32_MIN);  // what does not fit, as the processor has it
+    assert_int_equal(wide[2], INT32_MIN);  // values that do not fit, as the processor converts them
     assert_int_equal(wide[3], INT32_MIN);
     assert_int_equal(narrow[5], 300 % 256);
     assert_true(widest[2] == 3000000000 && widest[3] == INT64_MIN);
