@@ -450,6 +450,24 @@ static void test_what_is_refused(void **state)
     check_refused("copy_of_mine", "is a C function", with_own_op, NULL, x);
 }
 
+static mu_value *extreme_places(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_of(mu_argmax(mu_at(arguments, 0), 1)), mu_of(mu_argmin(mu_at(arguments, 0), 1)), MU_END);
+}
+
+// As on the native engine: rows without elements have no extreme, but no rows have none to look for.
+static void test_extremes_of_nothing(void **state)
+{
+    (void)state;
+    mu_value *empty_rows = mu_list(mu_of(mu_zeros(MU_F32, 2, (int64_t[]){2, 0})), MU_END);
+    assert_null(mu_run(mu_one_device_strategy("XLA_CPU:0"), mu_function_new(extreme_places, NULL), empty_rows));
+    const mu_error error = mu_error_take();
+    assert_int_equal(error.code, MU_INVALID_ARGUMENT);
+    assert_non_null(strstr(error.message, "axis 1 of shape [2, 0] is empty"));
+    check_both("no rows", extreme_places, NULL, mu_list(mu_of(mu_zeros(MU_F32, 2, (int64_t[]){0, 0})), MU_END), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -463,7 +481,7 @@ int main(void)
         cmocka_unit_test(test_sums_in_16_bits),
         cmocka_unit_test(test_no_extreme_loses_a_nan), cmocka_unit_test(test_whole_division_at_the_limits),
         cmocka_unit_test(test_convolutions_of_nothing),
-        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_extremes_of_nothing),
     };
     if (plugin_missing())
         return SKIPPED;

@@ -3,6 +3,7 @@
 // An op that is a single StableHLO operation only names it; this file has the others. Variables are values: a read
 // returns the current value, an assignment replaces it.
 #include "ops/core/lower.h"
+#include "ops/math/reduce.h"
 #include "ops/nn/nn.h"
 
 // ---- Sources ------------------------------------------------------------------------------------
@@ -173,6 +174,7 @@ mu_status mu__lower_arg(mu_lowering *l)
     const mu_ints axes = {.n = 1, .at = {axis}};
     const mu_hlo x = l->in[0];
     const mu_shape *shape = &x.spec.shape;
+    MU_TRY(mu__check_extremes(l->op, shape, axis));
     const mu_hlo extreme = mu__hlo_reduce(e, largest ? "stablehlo.maximum" : "stablehlo.minimum", x,
                                           mu__hlo_minmax(e, x.spec.dtype, !largest), &axes);
     mu_ints others = {.n = 0};

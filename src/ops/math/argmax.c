@@ -176,6 +176,16 @@ static void argmax_range(void *arg, int64_t begin, int64_t end)
     }
 }
 
+mu_status mu__check_extremes(const mu_op *op, const mu_shape *shape, int axis)
+{
+    char text[MU_SHAPE_TEXT];
+    const int64_t rows = mu__elements_between(shape, 0, axis) * mu__elements_between(shape, axis + 1, shape->rank);
+    if (shape->dims[axis] > 0 || rows == 0)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of shape %s is empty, so nothing there is an extreme", op->name, axis,
+                     mu__shape_text(shape, text));
+}
+
 static mu_status make_job(const mu_kernel *k, argmax_job *out)
 {
     argmax_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data};
@@ -184,11 +194,7 @@ static mu_status make_job(const mu_kernel *k, argmax_job *out)
     job.outer = mu__elements_between(shape, 0, axis);
     job.n = shape->dims[axis];
     job.inner = mu__elements_between(shape, axis + 1, shape->rank);
-    if (job.n == 0 && job.outer * job.inner > 0) {
-        char text[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of shape %s is empty, so nothing there is an extreme",
-                         k->op->name, axis, mu__shape_text(shape, text));
-    }
+    MU_TRY(mu__check_extremes(k->op, shape, axis));
     *out = job;
     return MU_OK;
 }

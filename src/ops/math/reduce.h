@@ -18,4 +18,7 @@ int64_t mu__columns_at_once(int64_t outer, int64_t inner, int64_t most, const mu
 mu_status mu__check_axis(const mu_infer *infer, int64_t axis);
 int mu__axis_of(const mu_tensor *x, int axis, const char *name);
 
+// mu__check_extremes fails if the axis along which extremes are looked for is empty, but rows of it are there.
+mu_status mu__check_extremes(const mu_op *op, const mu_shape *shape, int axis);
+
 #endif
