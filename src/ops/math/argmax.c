@@ -182,8 +182,8 @@ mu_status mu__check_extremes(const mu_op *op, const mu_shape *shape, int axis)
     const int64_t rows = mu__elements_between(shape, 0, axis) * mu__elements_between(shape, axis + 1, shape->rank);
     if (shape->dims[axis] > 0 || rows == 0)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of shape %s is empty, so nothing there is an extreme", op->name, axis,
-                     mu__shape_text(shape, text));
+    return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d of shape %s is empty, so nothing there is an extreme", op->name,
+                     axis, mu__shape_text(shape, text));
 }
 
 static mu_status make_job(const mu_kernel *k, argmax_job *out)
