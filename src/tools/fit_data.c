@@ -111,6 +111,9 @@ static mu_status count_columns(const mu_fit_source *source, int *columns)
     }
     mu__file_stream_close(stream);
     *columns = h.columns;
+    if (status == MU_OK && h.lines < source->skip_lines)
+        return mu__error(MU_INVALID_ARGUMENT, "muster fit: --skip-lines is %d, but %s has %d lines; give the number of "
+                         "lines before the first sample", source->skip_lines, source->path, h.lines);
     if (status != MU_OK || h.columns > source->label_columns)
         return status;
     return mu__error(MU_INVALID_ARGUMENT, "muster fit: the first sample of %s has %d columns, of which %d are labels; "

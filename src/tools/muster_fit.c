@@ -103,7 +103,8 @@ static mu_status compile(mu_model *model, const mu_tool_arguments *a)
     MU_TRY(mu_error_code());
     return mu_compile(model, .optimizer = optimizer, .loss = loss, .metrics = metrics, .weighted_metrics = weighing,
                       .loss_weights = own_loss ? NULL : trainer->loss_weights,
-                      .n_loss_weights = own_loss ? 0 : trainer->n_losses,
+                      .n_loss_weights = own_loss ? 0 : trainer->n_losses, .run_eagerly = trainer->run_eagerly,
+                      .steps_per_execution = MU_MAX(trainer->steps_per_execution, 1),
                       .metric_outputs = MU_BEHIND(outputs, first), .n_metric_outputs = outputs ? weighted - first : 0,
                       .weighted_metric_outputs = MU_BEHIND(outputs, weighted),
                       .n_weighted_metric_outputs = outputs ? end - weighted : 0);
@@ -139,6 +140,8 @@ static mu_status try_output(const char *path)
 {
     mu_file_writer *file = !path || !mu_strategy_should_checkpoint(mu_get_strategy()) ? NULL : mu__file_create(path);
     mu__file_abandon(file);
+    if (mu__pending())
+        mu__error_context("while trying whether --output can be written, before the training");
     return mu_error_code();
 }
 
