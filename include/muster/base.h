@@ -249,8 +249,8 @@ MU_API mu_pool *mu_pool_open(void);
 // Errors: FAILED_PRECONDITION if the pool is not open on this thread and in this callback; it then frees nothing.
 MU_API void mu_pool_close(mu_pool *pool);
 
-// mu_line_pool_open and mu_line_pool_close do the same for the macros of muster/lines.h: an error names `file`, which is
-// static storage, and `line`.
+// mu_line_pool_open and mu_line_pool_close do the same for the macros of muster/lines.h: an error names `file`, which
+// is static storage, and `line`.
 MU_API mu_pool *mu_line_pool_open(const char *file, int line);
 MU_API void mu_line_pool_close(mu_pool *pool, const char *file, int line);
 

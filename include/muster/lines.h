@@ -86,7 +86,8 @@ inline void *mu_any_dataset(mu_dataset *dataset) { return dataset; }
 inline void *mu_any_dataset(mu_distributed_dataset *dataset) { return dataset; }
 #endif
 
-// A pool is opened and closed between calls: it remembers which of them are in progress, and forgets them with its objects.
+// A pool is opened and closed between calls: it remembers which of them are in progress, and forgets them with its
+// objects.
 #define mu_pool_open() mu_line_pool_open(__FILE__, __LINE__)
 #define mu_pool_close(pool) mu_line_pool_close(pool, __FILE__, __LINE__)
 
