@@ -10,6 +10,8 @@
 #define PAUSE_NS         20000000
 #define PROMOTE_PAUSE_NS 2000000
 #define POLLS_PER_LEASE 3
+#define MOST_RESTORE_PAUSE_NS 1000000000
+#define SAID_AGAIN_NS 10000000000
 #define MOST_COPY_PAUSE 64 // heartbeats
 enum { NOBODY = -1, FIRST_POLLS = 3 }; // a lease begins with the second
 
@@ -48,6 +50,8 @@ typedef struct store_view {
     bool cut_done;
     int64_t retry_ns;
     int64_t updates_lost;      // since it went back to a snapshot, of those counted
+    mu_status not_back;        // why it could not, as the log last said, and when; MU_OK: the log has not said it
+    int64_t not_back_ns;
 } store_view;
 
 struct mu_placement {
@@ -65,6 +69,7 @@ struct mu_placement {
     int64_t known_cut; // the highest number of one that any server or this process knows
     int64_t cut, written; // the last begun; the last that all stores have written, 0: none
     bool cutting, restoring;
+    int64_t restore_due_ns, restore_pause_ns; // before the next attempt to go back, after one that a server refused
     int64_t cut_due_ns;
     mu_placement_numbers numbers;
 };
@@ -310,6 +315,8 @@ static void note_order(mu_placement *p, int number, int from)
         forget_slow(store); // the next copy is on another server
     } else if (store->order == MU_ORDER_RESTORE) {
         p->numbers.restores++;
+        p->restore_pause_ns = 0;
+        store->not_back = MU_OK;
         forget_slow(store);
         mu__log(MU_LOG_WARNING, "store %d is on parameter server %d as snapshot %lld has it; updates acknowledged "
                 "since then are lost, and counted as clients tell", number, store->ordered, (long long)p->written);
@@ -333,6 +340,25 @@ static void note_no_copy(mu_placement *p, int number, const mu_error_value *erro
     wait_before_copying(p, store, mu__now_ns());
     mu__log(MU_LOG_WARNING, "store %d has no copy, because parameter server %d cannot begin one; the next is begun in "
             "%.0f s, or when a server starts: %s", number, store->primary, (double)store->copy_pause_ns / 1e9,
+            error->message);
+}
+
+// A snapshot that a server cannot read now, such as one in a folder that is not mounted, may be there later. Whoever is
+// not reached is tried as before.
+static void note_not_restored(mu_placement *p, int number, const mu_error_value *error, bool unheard)
+{
+    store_view *store = &p->stores[number];
+    const int64_t now = mu__now_ns();
+    store->primary_process = 0;
+    if (!unheard) {
+        p->restore_pause_ns = MU_MIN(MU_MAX(2 * p->restore_pause_ns, PAUSE_NS), MOST_RESTORE_PAUSE_NS);
+        p->restore_due_ns = now + p->restore_pause_ns;
+    }
+    if (store->not_back == error->code && now < store->not_back_ns + SAID_AGAIN_NS)
+        return;
+    store->not_back = error->code;
+    store->not_back_ns = now;
+    mu__log(MU_LOG_WARNING, "store %d cannot come back from snapshot %lld now: %s", number, (long long)p->written,
             error->message);
 }
 
@@ -366,9 +392,7 @@ static void take_order(mu_placement *p, int number)
             note_no_copy(p, number, &error);
         store->copy = NOBODY;
     } else if (store->order == MU_ORDER_RESTORE) {
-        mu__log(MU_LOG_WARNING, "store %d cannot come back from snapshot %lld now: %s", number, (long long)p->written,
-                error.message);
-        store->primary_process = 0;
+        note_not_restored(p, number, &error, unheard);
     }
 }
 
@@ -661,6 +685,8 @@ static int64_t go_back(mu_placement *p, int64_t now)
     }
     if (waits || (needed && !all))
         return waits ? MU_FOREVER : now + PAUSE_NS;
+    if (needed && now < p->restore_due_ns)
+        return p->restore_due_ns;
     p->restoring = false;
     if (needed)
         restore_all(p, now);
