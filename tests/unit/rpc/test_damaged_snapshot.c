@@ -1,4 +1,4 @@
-// A snapshot that servers cannot read is tried again less and less often, until they can. The servers are the test's own.
+// A snapshot that servers cannot read is tried again less and less often, until they can. The servers are of the test.
 #include "base/system.h"
 #include "rpc/stores/store.h"
 
