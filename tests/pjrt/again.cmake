@@ -106,6 +106,7 @@ not_again("progress bars, without tensors" model/test_progress)
 
 leave_out(ops/test_op "results on a device share no memory with operands" test_views_share_the_buffer)
 leave_out(ops/test_op "programs of single ops are kept, and so are their objects" test_every_allocation_may_fail)
+leave_out(ops/test_linalg "a thousand programs, for sizes around the native kernels' blocks" test_systems)
 run_again(DEVICE XLA_CPU:0 TESTS ops/test_nn_compose ops/test_op ops/test_refusals)
 run_again(SLOW DEVICE XLA_CPU:0 TESTS ops/test_linalg ops/test_moves ops/test_op_random ops/test_op_values)
 not_again("runs the native engine's kernels by hand, or counts its threads" ops/test_apply ops/test_collective
