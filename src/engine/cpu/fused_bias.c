@@ -1,7 +1,7 @@
 // matmul and conv2d with a bias along the last axis and, if the attribute relu is set, a ReLU of the sum.
 //
-// The shape rules are those of matmul and conv2d, whose fast kernels take the bias as third input. The plain loops are
-// those of the separate ops, one after the other.
+// The shape rules are those of matmul or conv2d and then of bias_add. The fast kernels of matmul and conv2d take the
+// bias as third input. The plain loops are those of the separate ops, one after the other.
 #include "engine/cpu/fused_ops.h"
 #include "ops/spatial/conv.h"
 
@@ -21,9 +21,18 @@ static bool has_relu(const mu_kernel *kernel)
                                       : ((const mu_matmul_attrs *)kernel->attrs)->relu;
 }
 
+mu_status mu__need_bias(const mu_infer *infer, const mu_spec *product)
+{
+    const mu_spec in[] = {*product, infer->in[2]};
+    mu_spec sum = {0};
+    mu_infer inner = {.op = &mu_op_bias_add, .n_in = 2, .n_out = 1, .in = in, .out = &sum};
+    return mu__infer_call(&inner);
+}
+
 static mu_status biased_infer(mu_infer *infer)
 {
-    return product_of(infer->op)->infer(infer);
+    MU_TRY(product_of(infer->op)->infer(infer));
+    return mu__need_bias(infer, &infer->out[0]);
 }
 
 static mu_status biased_ref(const mu_kernel *kernel)

@@ -14,6 +14,9 @@ extern const mu_op mu__op_relu_max_pool2d, mu__op_relu_max_pool2d_grad, mu__op_c
 // mu__fused_op_at returns the fused ops one by one; NULL after the last.
 const mu_op *mu__fused_op_at(int i);
 
+// mu__need_bias checks input 2, the bias of a product, as bias_add does, which is gone: the trace may not have known
+// the lengths (fused_bias.c).
+mu_status mu__need_bias(const mu_infer *infer, const mu_spec *product);
 // mu__pooled_convolution computes the shape of a 2x2 max pool of a convolution of x with w (infer->attrs).
 mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out);
 // mu__convolution_shape returns the shape of the convolution alone; the shapes must have passed mu__pooled_convolution.

@@ -44,11 +44,19 @@ static mu_status pooled_shape(const mu_infer *infer, const mu_shape *x, mu_shape
     return MU_OK;
 }
 
-mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out)
+static mu_status convolved_shape(const mu_op *op, const mu_conv_attrs *attrs, const mu_shape *x, const mu_shape *w,
+                                 mu_shape *out)
 {
     mu_window window;
-    MU_TRY(mu__conv_window(infer->attrs, x, w, infer->op->name, &window));
-    const mu_shape convolved = MU_SHAPE(window.n, window.y.out, window.x.out, w->dims[3]);
+    MU_TRY(mu__conv_window(attrs, x, w, op->name, &window));
+    *out = MU_SHAPE(window.n, window.y.out, window.x.out, w->dims[3]);
+    return MU_OK;
+}
+
+mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out)
+{
+    mu_shape convolved;
+    MU_TRY(convolved_shape(infer->op, infer->attrs, x, w, &convolved));
     return pooled_shape(infer, &convolved, out);
 }
 
@@ -189,19 +197,19 @@ static mu_status conv_pool_infer(mu_infer *infer)
 {
     mu_shape shape;
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
-    MU_TRY(mu__need_same_dtype(infer, 0, 2));
-    MU_TRY(mu__need_rank(infer, 2, 1));
-    MU_TRY(mu__pooled_convolution(infer, &infer->in[0].shape, &infer->in[1].shape, &shape));
+    MU_TRY(convolved_shape(infer->op, infer->attrs, &infer->in[0].shape, &infer->in[1].shape, &shape));
+    MU_TRY(mu__need_bias(infer, &(mu_spec){infer->in[0].dtype, shape}));
+    MU_TRY(pooled_shape(infer, &shape, &shape));
     return forward_outputs(infer, &shape);
 }
 
 mu_shape mu__convolution_shape(const mu_kernel *kernel, const mu_shape *x, const mu_shape *w)
 {
-    mu_window window = {0};
-    const mu_status status = mu__conv_window(kernel->attrs, x, w, kernel->op->name, &window);
+    mu_shape shape = {0};
+    const mu_status status = convolved_shape(kernel->op, kernel->attrs, x, w, &shape);
     assert(status == MU_OK);  // the shape rule checked the same window
     (void)status;
-    return MU_SHAPE(window.n, window.y.out, window.x.out, w->dims[3]);
+    return shape;
 }
 
 static mu_status conv_pool_ref(const mu_kernel *kernel)

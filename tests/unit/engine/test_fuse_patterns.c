@@ -146,9 +146,57 @@ static void integers_are_not_fused(void **state)
         assert_memory_equal(mu__host_read(mu_at(eager, i)), mu__host_read(mu_at(traced, i)), 48 * sizeof(int32_t));
 }
 
+// A trace does not know how long a bias is that comes as an argument: the fused op sees it when it runs.
+typedef struct biased {
+    bool convolution, relu, pool;
+    bool captures; // the weights, so that the sizes of a kernel are known; otherwise they are an argument too
+    mu_tensor *weights;
+} biased;
+
+static mu_value *biased_product(mu_value *arguments, void *arg)
+{
+    const biased *b = arg;
+    mu_tensor *x = mu_at(arguments, 0), *w = b->captures ? b->weights : mu_at(arguments, 2);
+    mu_tensor *y = mu_nn_bias_add(b->convolution ? mu_nn_conv2d(x, w) : mu_matmul(x, w), mu_at(arguments, 1));
+    y = b->relu ? mu_nn_relu(y) : y;
+    return mu_of(b->pool ? mu_nn_max_pool2d(y, .window = {2}) : y);
+}
+
+static void expect_checked_bias(const biased *b)
+{
+    int64_t image[] = {2, 6, 6, 1}, kernel[] = {3, 3, 1, 8}, rows[] = {2, 3}, columns[] = {3, 8};
+    for (int64_t length = 4; length <= 9; length++) {
+        mu_pool *pool = mu_pool_open();
+        biased now = *b;
+        mu_tensor *x = mu_cast(b->convolution ? numbers(4, image, 1) : numbers(2, rows, 1), MU_F32);
+        mu_tensor *w = mu_cast(b->convolution ? numbers(4, kernel, 2) : numbers(2, columns, 2), MU_F32);
+        mu_value *arguments = mu_list(x, mu_cast(numbers(1, &length, 3), MU_F32), w, MU_END);
+        now.weights = w;
+        mu_function *function = mu_function_new(biased_product, &now);
+        mu_concrete *concrete = mu__function_concrete(function, arguments, true, NULL);
+        mu_graph *lowered = concrete ? mu__cpu_lower(concrete->graph) : NULL;
+        assert_int_equal(lowered ? fused_nodes(lowered) : 0, 1);
+        mu_release(lowered);
+        mu_value *result = mu_run(mu_default_strategy(), function, arguments);
+        assert_int_equal(result != NULL, length == 8);
+        if (length != 8)
+            expect_error(MU_INVALID_ARGUMENT, "the bias must have as many elements as the last axis of [2, ");
+        mu_pool_close(pool);
+    }
+}
+
+static void lengths_of_biases_are_checked(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++)
+        expect_checked_bias(&(biased){.convolution = i & 1, .relu = i & 2, .captures = i & 4});
+    expect_checked_bias(&(biased){.convolution = true, .relu = true, .pool = true, .captures = true});
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {MODEL_TEST(lowered_graphs_give_the_same_numbers),
-                                       MODEL_TEST(integers_are_not_fused)};
+                                       MODEL_TEST(integers_are_not_fused),
+                                       MODEL_TEST(lengths_of_biases_are_checked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
