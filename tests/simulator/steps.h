@@ -81,6 +81,7 @@ typedef struct steps_run_state {
     doubled doubles[MOST_DOUBLES];
     int n_doubles, most_doubles;
     mu_ps_recovery recovery; // when that was last noted
+    int64_t noted_ns;        // when that was
     double saved[MOST_STEPS]; // what the last checkpoint says
     int n_saved, n_lost;
     step steps[MOST_STEPS];

@@ -13,6 +13,17 @@
 // join has ended is in the next snapshot but one.
 static bool is_safe(const step *s, int64_t snapshots) { return s->noted && s->snapshots + 2 <= snapshots; }
 
+// The snapshots that have failed since the last note. They began at most so long before it.
+static void check_failed_snapshots(int64_t n)
+{
+    enum { SNAPSHOT_NS = 2000000000 };
+    const steps_run_state *r = &steps_now;
+    const bool were_full = r->full_ns > 0 && r->full_ns >= r->noted_ns - SNAPSHOT_NS;
+    if (n > 0 && !were_full && !r->disturbed)
+        run_fails("%lld snapshots have failed since %.3f, although the disks were full until %.3f at most",
+                  (long long)n, (double)r->noted_ns / 1e9 - 1, (double)r->full_ns / 1e9 - 1);
+}
+
 void note_recovery(const program *p)
 {
     steps_run_state *r = &steps_now;
@@ -21,8 +32,7 @@ void note_recovery(const program *p)
         run_fails("the strategy does not say how servers recovered: %s", mu_error_take().message);
     if (now.restores > 0 && r->replicas > 0 && !r->crowded)
         run_fails("servers went back to a snapshot, although one was lost at a time and each has a copy");
-    if (now.failed_snapshots > 0 && r->full_ns == 0 && !r->disturbed)
-        run_fails("%lld snapshots failed, although the disks were never full", (long long)now.failed_snapshots);
+    check_failed_snapshots(now.failed_snapshots - r->recovery.failed_snapshots);
     for (int i = 0; i < r->n_steps; i++) {
         step *s = &r->steps[i];
         s->may_be_lost |= now.restores > r->recovery.restores && !is_safe(s, r->recovery.snapshots);
@@ -32,6 +42,7 @@ void note_recovery(const program *p)
         s->snapshots = now.snapshots;
     }
     r->recovery = now;
+    r->noted_ns = world_now();
 }
 
 // ---- How often steps took effect ----------------------------------------------------------------
@@ -60,7 +71,8 @@ void note_effects(const program *p)
     r->kept = true;
 }
 
-// Once the last disturbance is over. A server that was cut off from the coordinator may have freed what it had.
+// Once the last disturbance is over. A server that was cut off from the coordinator may have freed what it had, and
+// gets it again from a copy or a snapshot, if there is one.
 static mu_tensor *read_at_last(mu_variable *variable)
 {
     enum { TRIES = 40 };
@@ -71,7 +83,8 @@ static mu_tensor *read_at_last(mu_variable *variable)
         mu__error_move(&error);
         mu__sleep_ns(1000000000);
     }
-    if (value == NULL && !(r->disturbed && r->replicas == 0 && strstr(error.message, "no variable")))
+    const bool may_be_gone = r->disturbed && r->replicas == 0 && r->recovery.snapshots == 0;
+    if (value == NULL && !(may_be_gone && strstr(error.message, "no variable")))
         run_fails("a variable cannot be read: %s", error.message);
     return value;
 }
@@ -188,8 +201,11 @@ static void check_not_written(const char *path, int64_t begun_ns)
 {
     steps_run_state *r = &steps_now;
     const mu_error error = mu_error_take();
-    if (error.code == MU_RESOURCE_EXHAUSTED ? r->full_ns < begun_ns : !r->disturbed)
+    if (error.code == MU_RESOURCE_EXHAUSTED && r->full_ns < begun_ns)
         run_fails("a checkpoint cannot be written, although the disks are not full: %s", error.message);
+    if (error.code != MU_RESOURCE_EXHAUSTED && !r->disturbed)
+        run_fails("a checkpoint fails with %s, although at most workers have died: %s", mu_status_name(error.code),
+                  error.message);
     if (r->n_saved > 0)
         check_file(path, r->saved, r->saved, "after another one could not be written");
 }
