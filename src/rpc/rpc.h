@@ -86,7 +86,7 @@ int mu__server_metrics_port(const mu_rpc_server *server);
 mu_status mu__server_run_on(mu_rpc_server *server, const char *method, mu_worker *thread);
 
 // mu__server_once refuses calls of a method, which was added, whose number is that of one of its last 1024: a request
-// that comes again is done once (once.c). Errors: RESOURCE_EXHAUSTED.
+// that comes again is done once (once.c). Errors: INTERNAL if no method has the name; RESOURCE_EXHAUSTED.
 mu_status mu__server_once(mu_rpc_server *server, const char *method);
 
 // mu__server_add_writer registers a method that writes its answer itself; NULL with an error recorded if it fails.

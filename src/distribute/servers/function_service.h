@@ -23,8 +23,9 @@ typedef struct mu_remote_worker {
 } mu_remote_worker;
 
 // mu__remote_function_run runs it with the graph's inputs and waits; `out` [graph outputs] gets tensors of the pool.
-// The thread's cancellation ends it: the worker has then ended it too, unless it is lost. Errors: NOT_FOUND if the
-// worker does not know the number (it is a new process); UNAVAILABLE; those of the function.
+// The thread's cancellation ends it: the worker has then ended it too, unless it is lost. Errors: UNAVAILABLE, also if
+// the worker does not know the number (it is a new process, or has freed what it had; a worker of an earlier release
+// says NOT_FOUND); FAILED_PRECONDITION if the run's request has come to the worker before; those of the function.
 mu_status mu__remote_function_run(const mu_remote_worker *worker, int64_t number, const mu_graph *graph,
                                   mu_tensor *const *in, mu_tensor **out);
 
@@ -34,7 +35,7 @@ mu_status mu__remote_function_run_on(const mu_remote_worker *worker, int64_t num
                                      mu_tensor *const *in, const mu_input_positions *positions, mu_tensor **out,
                                      bool *fits);
 
-// mu__remote_function_delete lets the worker forget it. Errors: NOT_FOUND.
+// mu__remote_function_delete lets the worker forget it. Errors: UNAVAILABLE, as for a run.
 mu_status mu__remote_function_delete(mu_rpc_client *worker, int64_t number);
 
 #endif

@@ -459,20 +459,6 @@ static mu_status refuse(mu_rpc_server *server, int member, uint64_t request, con
                                          .bytes = strnlen(error->message, MOST_TEXT)});
 }
 
-static mu_status find_method(const mu_rpc_server *server, const char *name, mu_server_call *call)
-{
-    char copy[MU_PRINTABLE_BYTES];
-    if (strcmp(name, "muster.methods") == 0)
-        return MU_OK;
-    for (size_t i = 0; i < server->methods.n; i++)
-        if (strcmp(server->methods.items[i].name, name) == 0) {
-            call->entry = &server->methods.items[i];
-            return mu__once_take(call->entry, call->id);
-        }
-    return mu__error(MU_INVALID_ARGUMENT, "the server at %s has no method \"%s\"; it has %zu others", server->address,
-                     mu__printable_copy(name, copy), server->methods.n);
-}
-
 static mu_status take_message(mu_connection *connection, uint64_t transfer, mu_cursor *rest, mu_server_call *call)
 {
     mu_budget *budget = connection->channel.budget;
@@ -495,6 +481,31 @@ static mu_status take_message(mu_connection *connection, uint64_t transfer, mu_c
     return MU_OK;
 }
 
+static mu_status check_room(const mu_rpc_server *server, const mu_connection *connection)
+{
+    if (server->stopping || server->draining)
+        return mu__error(MU_UNAVAILABLE, "the server at %s is %s", server->address,
+                         server->stopping ? "stopping" : "being drained: it takes no new calls");
+    // A call that the client no longer waits for has given its credit back, although the function may still run here.
+    if (connection->n_calls > 2 * server->credits)
+        return mu__error(MU_RESOURCE_EXHAUSTED, "the server at %s takes %d calls of one client at one time",
+                         server->address, server->credits);
+    return MU_OK;
+}
+
+static mu_status check_method(const mu_rpc_server *server, const mu_server_call *call, const char *name, bool first)
+{
+    char copy[MU_PRINTABLE_BYTES];
+    MU_TRY(mu__permission_check(call->role, call->version, name));
+    if (call->entry == NULL && strcmp(name, "muster.methods") != 0)
+        return mu__error(MU_INVALID_ARGUMENT, "the server at %s has no method \"%s\"; it has %zu others",
+                         server->address, mu__printable_copy(name, copy), server->methods.n);
+    if (!first)
+        return mu__error(MU_FAILED_PRECONDITION, "this request has come before, as call %016llx; a call of \"%s\" is "
+                         "done once, so give each a number of its own", (unsigned long long)call->id, name);
+    return MU_OK;
+}
+
 static mu_status read_call(mu_rpc_server *server, int member, const mu_request *request, mu_server_call *call)
 {
     mu_connection *connection = &server->connections[member];
@@ -507,17 +518,15 @@ static mu_status read_call(mu_rpc_server *server, int member, const mu_request *
     if (cursor.bad || text == NULL || memchr(text, '\0', n) != NULL)
         return mu__error(MU_DATA_LOSS, "a call is damaged");
     memcpy(name, text, n);
-    // Taken first, so that a refused call leaves no parts behind.
+    call->entry = mu__server_method(server, name);
+    // A call that is refused below has its number taken all the same: when its request comes again there may be room,
+    // and whoever made the call has its error. Who may not call the method takes none.
+    const bool first = call->entry == NULL || !mu__is_permitted(call->role, call->version, name) ||
+                       mu__once_take(call->entry, call->id);
+    // Taken before all checks, so that a refused call leaves no parts behind.
     MU_TRY(take_message(connection, transfer, &cursor, call));
-    if (server->stopping || server->draining)
-        return mu__error(MU_UNAVAILABLE, "the server at %s is %s", server->address,
-                         server->stopping ? "stopping" : "being drained: it takes no new calls");
-    // A call that the client no longer waits for has given its credit back, although the function may still run here.
-    if (connection->n_calls > 2 * server->credits)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "the server at %s takes %d calls of one client at one time",
-                         server->address, server->credits);
-    MU_TRY(mu__permission_check(call->role, call->version, name));
-    return find_method(server, name, call);
+    MU_TRY(check_room(server, connection));
+    return check_method(server, call, name, first);
 }
 
 // Gives a call to the thread of its method.

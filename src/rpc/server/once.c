@@ -1,8 +1,8 @@
 // Methods whose calls are done once, however often a request comes: the numbers of the last calls, in a ring.
 //
-// A number counts from the moment in which its request is read, so that a call which is cancelled before it begins does
-// not begin either when its request comes a second time. Requests that are sent again on purpose have numbers of their
-// own.
+// A number counts from the moment in which its request is read, so that a call which is cancelled before it begins, or
+// refused because there is no room, does not begin either when its request comes a second time. Requests that are sent
+// again on purpose have numbers of their own. The numbers are those of all clients together.
 #include "base/planted.h"
 #include "rpc/server/server.h"
 
@@ -14,26 +14,22 @@ struct mu_once {
 
 mu_status mu__server_once(mu_rpc_server *server, const char *method)
 {
-    for (size_t i = 0; i < server->methods.n; i++) {
-        mu_rpc_entry *entry = &server->methods.items[i];
-        if (strcmp(entry->name, method) == 0 && (entry->once = mu__calloc(1, sizeof *entry->once)) == NULL)
-            return MU_RESOURCE_EXHAUSTED;
-    }
-    return MU_OK;
+    mu_rpc_entry *entry = mu__server_method(server, method);
+    if (entry == NULL)
+        return mu__error(MU_INTERNAL, "no method \"%s\" was added whose calls could be done once", method);
+    if (entry->once == NULL)
+        entry->once = mu__calloc(1, sizeof *entry->once);
+    return entry->once != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-mu_status mu__once_take(mu_rpc_entry *entry, uint64_t number)
+bool mu__once_take(mu_rpc_entry *entry, uint64_t number)
 {
     struct mu_once *once = entry->once;
-    bool again = false;
     if (once == NULL)
-        return MU_OK;
+        return true;
     for (uint64_t i = 0; i < MU_MIN(once->n, (uint64_t)CALLS_KEPT); i++)
-        again |= once->numbers[i] == number;
-    if (!again)
-        once->numbers[once->n++ % CALLS_KEPT] = number;
-    if (!again || MU_PLANTED(MU_DEFECT_DOUBLED_RUN))
-        return MU_OK;
-    return mu__error(MU_FAILED_PRECONDITION, "this request has come before, as call %016llx; a call of \"%s\" is done "
-                     "once, so give each a number of its own", (unsigned long long)number, entry->name);
+        if (once->numbers[i] == number)
+            return MU_PLANTED(MU_DEFECT_DOUBLED_RUN);
+    once->numbers[once->n++ % CALLS_KEPT] = number;
+    return true;
 }

@@ -41,13 +41,19 @@ static unsigned roles_of(const char *method)
     return TASKS;
 }
 
+static bool has_proven(int version) { return version >= MU_WIRE_ROLES; }
+
+bool mu__is_permitted(mu_role role, int version, const char *method)
+{
+    return roles_of(method) & ROLE(has_proven(version) ? role : MU_ROLE_WORKER);
+}
+
 mu_status mu__permission_check(mu_role role, int version, const char *method)
 {
     char copy[MU_PRINTABLE_BYTES];
-    const bool proven = version >= MU_WIRE_ROLES;
-    if (roles_of(method) & ROLE(proven ? role : MU_ROLE_WORKER))
+    if (mu__is_permitted(role, version, method))
         return MU_OK;
-    if (!proven)
+    if (!has_proven(version))
         return mu__error(MU_PERMISSION_DENIED, "a client that speaks version %d of the wire, which has no roles, may "
                          "not call \"%s\"; start it again with this version of Muster", version,
                          mu__printable_copy(method, copy));

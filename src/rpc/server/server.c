@@ -407,15 +407,22 @@ mu_rpc_server *mu_rpc_server_new_with(const mu_rpc_server_args *given)
 
 // ---- Methods ------------------------------------------------------------------------------------
 
+mu_rpc_entry *mu__server_method(const mu_rpc_server *server, const char *name)
+{
+    for (size_t i = 0; i < server->methods.n; i++)
+        if (strcmp(server->methods.items[i].name, name) == 0)
+            return &server->methods.items[i];
+    return NULL;
+}
+
 static mu_status check_name(const mu_rpc_server *server, const char *name)
 {
     MU_TRY(mu__need(name, "mu_rpc_server_register: the name"));
     if (*name == '\0' || strlen(name) > MU_RPC_NAME || strncmp(name, "muster.", 7) == 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_server_register: \"%.60s\" cannot be a method's name: it needs 1 "
                          "to %d bytes and may not begin with \"muster.\"", name, MU_RPC_NAME);
-    for (size_t i = 0; i < server->methods.n; i++)
-        if (strcmp(server->methods.items[i].name, name) == 0)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_server_register: \"%s\" is registered already", name);
+    if (mu__server_method(server, name) != NULL)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_server_register: \"%s\" is registered already", name);
     return MU_OK;
 }
 
@@ -479,11 +486,9 @@ mu_status mu__server_run_on(mu_rpc_server *server, const char *method, mu_worker
     if (!mu__system->threads)
         return MU_OK;
     pthread_mutex_lock(&server->lock);
-    for (size_t i = 0; i < server->methods.n; i++) {
-        mu_rpc_entry *entry = &server->methods.items[i];
-        if (strcmp(entry->name, method) == 0 && entry->queue == NULL)
-            status = (entry->queue = queue_new(server, thread)) != NULL ? MU_OK : mu_error_code();
-    }
+    mu_rpc_entry *entry = mu__server_method(server, method);
+    if (entry != NULL && entry->queue == NULL)
+        status = (entry->queue = queue_new(server, thread)) != NULL ? MU_OK : mu_error_code();
     pthread_mutex_unlock(&server->lock);
     return status;
 }

@@ -137,13 +137,17 @@ static inline mu_rpc_server *mu__server_of(mu_node *node)
     return (mu_rpc_server *)((char *)node - offsetof(mu_rpc_server, node));
 }
 
-// permissions.c. `version`: of the wire, as the client's connection speaks it. Errors: PERMISSION_DENIED naming role
-// and method.
+// mu__server_method returns the method with this name; NULL: there is none.
+mu_rpc_entry *mu__server_method(const mu_rpc_server *server, const char *name);
+
+// permissions.c. `version`: of the wire, as the client's connection speaks it. mu__permission_check's errors:
+// PERMISSION_DENIED naming role and method.
+bool mu__is_permitted(mu_role role, int version, const char *method);
 mu_status mu__permission_check(mu_role role, int version, const char *method);
 
-// once.c, with the lock held: takes the number of a call. Errors: FAILED_PRECONDITION if one of the last had it and the
-// method's calls are done once.
-mu_status mu__once_take(mu_rpc_entry *entry, uint64_t number);
+// once.c, with the lock held: takes the number of a call. False: the method's calls are done once, and one of the last
+// had it.
+bool mu__once_take(mu_rpc_entry *entry, uint64_t number);
 
 // call_budget.c: an answer counts in the budget before memory is taken for it, if it has MU_RESERVE_FROM bytes or more;
 // smaller ones when they are sent. mu__call_reserve_for (call NULL: nothing happens) is without the lock. Errors:

@@ -69,7 +69,10 @@ static ends connect_ends(const mu_rpc_server_args *limits)
                            .output_signature = "int32[]");
     mu_rpc_server_register(e.server, "echo", .fn = echo);
     mu_rpc_server_register(e.server, "once", .fn = nothing);
-    assert_int_equal(mu__server_once(e.server, "once"), MU_OK);
+    for (int i = 0; i < 2; i++)
+        assert_int_equal(mu__server_once(e.server, "once"), MU_OK);
+    assert_int_equal(mu__server_once(e.server, "onec"), MU_INTERNAL);
+    expect_error(MU_INTERNAL, "no method \"onec\"");
     mu_rpc_server_register(e.server, "nothing", .fn = nothing);
     mu_rpc_server_register(e.server, "broken", .fn = broken);
     mu_rpc_server_register(e.server, "wait", .fn = wait_forever, .arg = e.accumulator);
@@ -210,6 +213,51 @@ static void test_a_call_that_was_cancelled_does_not_begin_when_it_comes_again(vo
     assert_non_null(mu_rpc_client_methods(again));
     expect_result(mu_rpc_call(again, "once"), MU_FAILED_PRECONDITION, "has come before");
     expect_result(mu_rpc_call(again, "once"), MU_OK, "");
+    mu__context()->request = 0;
+    mu_pool_close(pool);
+}
+
+// Nor does one that was refused because there was no room, which there is when its request comes again.
+static void test_a_call_that_was_refused_does_not_begin_when_it_comes_again(void **state)
+{
+    enum { BYTES = 2000 };
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const ends e = connect_ends(&(mu_rpc_server_args){.max_bytes = 2 * BYTES});
+    const int64_t bytes = BYTES;
+    const int running = atomic_load(&n_running), stopped = atomic_load(&n_stopped);
+    mu_rpc_result *busy = mu_rpc_call(e.client, "wait", mu_of(mu_zeros(MU_U8, 1, &bytes)));
+    await(&n_running, running + 1);
+    mu__context()->request = 78;
+    expect_result(mu_rpc_call(e.client, "once", mu_of(mu_zeros(MU_U8, 1, &bytes))), MU_RESOURCE_EXHAUSTED, "holds");
+    assert_int_equal(mu_rpc_result_cancel(busy), MU_OK);
+    await(&n_stopped, stopped + 1);
+    mu_rpc_client *again = mu_rpc_client_new("muster", mu_rpc_server_address(e.server));
+    assert_non_null(mu_rpc_client_methods(again));
+    expect_result(mu_rpc_call(again, "once"), MU_FAILED_PRECONDITION, "has come before");
+    mu__context()->request = 0;
+    mu_pool_close(pool);
+}
+
+// The numbers of the last 1024 calls are kept, whichever client they come from: call n of each client has one number.
+static void test_the_numbers_of_the_last_calls_are_kept(void **state)
+{
+    enum { KEPT = 1024 };
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const ends e = connect_ends(NULL);
+    mu__context()->request = 79;
+    for (int i = 1; i <= KEPT + 1; i++)
+        expect_result(mu_rpc_call(e.client, "once"), MU_OK, "");
+    mu_rpc_client *second = mu_rpc_client_new("muster", mu_rpc_server_address(e.server));
+    assert_non_null(mu_rpc_client_methods(second)); // number 1 of another method
+    for (int i = 2; i <= KEPT + 1; i++)
+        expect_result(mu_rpc_call(second, "once"), MU_FAILED_PRECONDITION, "has come before");
+    mu_rpc_client *third = mu_rpc_client_new("muster", mu_rpc_server_address(e.server));
+    expect_result(mu_rpc_call(third, "once"), MU_OK, ""); // number 1 again, which takes the place of number 2
+    expect_result(mu_rpc_call(third, "once"), MU_OK, ""); // so does number 2, of number 3
+    mu_rpc_client *fourth = mu_rpc_client_new("muster", mu_rpc_server_address(e.server));
+    expect_result(mu_rpc_call(fourth, "once"), MU_FAILED_PRECONDITION, "has come before");
     mu__context()->request = 0;
     mu_pool_close(pool);
 }
@@ -459,6 +507,8 @@ int main(void)
         cmocka_unit_test(test_a_deadline_ends_the_call_on_both_sides),
         cmocka_unit_test(test_cancelling),
         cmocka_unit_test(test_a_call_that_was_cancelled_does_not_begin_when_it_comes_again),
+        cmocka_unit_test(test_a_call_that_was_refused_does_not_begin_when_it_comes_again),
+        cmocka_unit_test(test_the_numbers_of_the_last_calls_are_kept),
         cmocka_unit_test(test_cancelling_without_memory),
         cmocka_unit_test(test_a_client_that_leaves_cancels_its_calls),
         cmocka_unit_test(test_a_server_that_stops_ends_its_calls),
