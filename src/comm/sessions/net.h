@@ -283,7 +283,7 @@ typedef struct mu_request {
 typedef struct mu_reply {
     uint64_t id;
     mu_status code;
-    bool of_caller;       // of an error: see mu_error_value; sent from version MU_WIRE_OF_CALLER on
+    bool of_caller;      // of an error: see mu_error_value; sent from version MU_WIRE_OF_CALLER on
     const uint8_t *data; // MU_OK: what was asked for; else the error's message
     size_t bytes;
 } mu_reply;

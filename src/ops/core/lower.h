@@ -75,7 +75,6 @@ mu_hlo mu__hlo_with_batches(mu_emitter *e, mu_hlo a, const mu_shape *result);
 // mu__hlo_product multiplies batches of matrices with equal leading axes; either may be transposed.
 mu_hlo mu__hlo_product(mu_emitter *e, mu_hlo a, mu_hlo b, bool transpose_a, bool transpose_b);
 
-
 // mu__hlo_replica is the id of the replica that runs the program, a scalar. mu__hlo_gather_replicas concatenates the
 // tensors of all replicas that run it along an axis, in the order of their ids; of one replica, it is the tensor.
 mu_hlo mu__hlo_replica(mu_emitter *e, mu_dtype dtype);

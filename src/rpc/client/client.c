@@ -233,11 +233,9 @@ static void send_cancel(mu_rpc_result *result)
     uint8_t number[8];
     mu_error_value ignored;
     mu__put_number(number, result->id, 8);
-    result->cancel_sent = mu__session_request(&result->owner->member.session,
-                                       &(mu_request_options){.method = "rpc.cancel", .data = number,
-                                                             .bytes = sizeof number,
-                                                             .seconds = result->owner->node.heartbeat_seconds,
-                                                             .replied = cancel_replied}) == MU_OK;
+    const mu_request_options cancel = {.method = "rpc.cancel", .data = number, .bytes = sizeof number,
+                                       .seconds = result->owner->node.heartbeat_seconds, .replied = cancel_replied};
+    result->cancel_sent = mu__session_request(&result->owner->member.session, &cancel) == MU_OK;
     if (result->cancel_sent)
         return;
     mu__error_move(&ignored); // the next step tries again

@@ -139,7 +139,7 @@ static int64_t oldest_used(const mu_store *store)
 
 static mu_rpc_result *begin_sending(mu_store *store, int64_t number, mu_value *arguments)
 {
-    static const mu_wire_need need = {MU_WIRE_STAGED, "changes that are sent to a copy before their place"};
+    static const mu_wire_need need = {MU_WIRE_STAGED, "arguments that are staged at a copy"};
     const int64_t oldest = oldest_used(store);
     const int64_t head[MU_N_STAGE] = {store->number, store->epoch, (int64_t)store->copy_process, number, oldest};
     const double seconds = store->stores->heartbeat + mu__setting_real(MU_SETTING_TIMEOUT) / 2;
@@ -150,7 +150,7 @@ static mu_rpc_result *begin_sending(mu_store *store, int64_t number, mu_value *a
                                  number != MU_STAGE_NOTHING ? ended : NULL, store->stores);
 }
 
-static void send_early(mu_store *store, struct mu_staging *staging)
+static void stage(mu_store *store, struct mu_staging *staging)
 {
     mu_error_value ignored;
     staging->result = begin_sending(store, staging->number, staging->value);
@@ -187,7 +187,7 @@ static void send_each(mu_store *store)
         if (bytes > 0 && bytes + at->bytes > MU_STAGED_BYTES)
             return;
         bytes += at->bytes;
-        send_early(store, at);
+        stage(store, at);
     }
 }
 
@@ -208,11 +208,11 @@ void mu__staging_copied(mu_store *store)
 
 // ---- The copy's end -----------------------------------------------------------------------------
 
-static void release_staged(mu_store *store, const mu_staged_arguments *arrived)
+static void release_staged(mu_store *store, const mu_staged_arguments *staged)
 {
-    store->staged.bytes -= arrived->bytes;
-    mu__holder_give(&store->staged.holder, arrived->bytes);
-    mu_release(arrived->value);
+    store->staged.bytes -= staged->bytes;
+    mu__holder_give(&store->staged.holder, staged->bytes);
+    mu_release(staged->value);
 }
 
 static void forget_before(mu_store *store, int64_t number)
@@ -230,22 +230,22 @@ static void forget_before(mu_store *store, int64_t number)
 
 static int64_t keep(mu_store *store, const int64_t *head, mu_value *value, size_t bytes)
 {
-    const mu_staged_arguments arrived = {.number = head[MU_STAGE_NUMBER], .value = value, .bytes = bytes};
+    const mu_staged_arguments staged = {.number = head[MU_STAGE_NUMBER], .value = value, .bytes = bytes};
     mu_error_value ignored;
     if (store->role != MU_STORE_COPY || store->promoting || head[MU_STAGE_EPOCH] != store->epoch)
         return MU_ABORTED;
     store->staged.oldest = MU_MAX(store->staged.oldest, head[MU_STAGE_OLDEST]);
     forget_before(store, store->staged.oldest);
-    if (arrived.number == MU_STAGE_NOTHING)
+    if (staged.number == MU_STAGE_NOTHING)
         return MU_OK;
-    if (arrived.number < store->staged.oldest)
+    if (staged.number < store->staged.oldest)
         return MU_ABORTED; // it comes late: the primary has given it up
     const size_t has = store->staged.bytes;
     if (store->staged.n > 0 && (has > MU_STAGED_BYTES || bytes > MU_STAGED_BYTES - has))
         return MU_RESOURCE_EXHAUSTED;
     if (!mu__holder_take(&store->staged.holder, bytes))
         return MU_RESOURCE_EXHAUSTED;
-    if (MU_PUSH(&store->staged, arrived) != MU_OK) {
+    if (MU_PUSH(&store->staged, staged) != MU_OK) {
         mu__error_move(&ignored);
         mu__holder_give(&store->staged.holder, bytes);
         return MU_RESOURCE_EXHAUSTED;

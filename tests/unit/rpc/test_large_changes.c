@@ -6,9 +6,9 @@
 enum { LARGE_MIB = 9 };
 
 // What a copy of the test's own does with arguments that are staged: nothing until it is released, then it says
-// `early_code`.
+// `staged_code`.
 static atomic_bool held;
-static atomic_int early_code, n_staged;
+static atomic_int staged_code, n_staged;
 static atomic_llong announced_oldest; // by a message with nothing else
 static atomic_size_t largest; // of its messages with a place
 
@@ -21,7 +21,7 @@ static mu_value *take_copied(mu_value *arguments, void *arg)
     return mu__numbers_value((int64_t[]){head[MU_COPY_EPOCH], MU_OK}, 2);
 }
 
-static mu_value *take_early(mu_value *arguments, void *arg)
+static mu_value *take_staged(mu_value *arguments, void *arg)
 {
     int64_t head[MU_N_STAGE];
     (void)arg;
@@ -33,7 +33,7 @@ static mu_value *take_early(mu_value *arguments, void *arg)
     n_staged++;
     while (held)
         mu__sleep_ns(1000000);
-    return mu__numbers_value((int64_t[]){head[MU_STAGE_EPOCH], early_code}, 2);
+    return mu__numbers_value((int64_t[]){head[MU_STAGE_EPOCH], staged_code}, 2);
 }
 
 // A primary whose copy is the test's own, and complete.
@@ -41,13 +41,13 @@ static updates begin(mu_status code, bool holds)
 {
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
     const mu_rpc_server_register_args methods[] = {{.name = "muster.store.copy", .fn = take_copied},
-                                                   {.name = "muster.store.ahead", .fn = take_early}};
+                                                   {.name = "muster.store.ahead", .fn = take_staged}};
     for (size_t i = 0; i < MU_COUNT(methods); i++)
         assert_int_equal(mu__server_add(server, &methods[i]), MU_OK);
     assert_int_equal(mu_rpc_server_start(server), MU_OK);
     updates u = make_updates(2);
     held = false;
-    early_code = (int)code;
+    staged_code = (int)code;
     n_staged = 0;
     announced_oldest = 0;
     give_copy(&u, server, 0);
@@ -57,14 +57,14 @@ static updates begin(mu_status code, bool holds)
     return u;
 }
 
-static void wait_until_ahead(int n)
+static void wait_until_staged(int n)
 {
     for (int i = 0; i < 20000 && n_staged < n; i++)
         mu__sleep_ns(1000000);
     assert_int_equal(n_staged, n);
 }
 
-static bool has_ahead(updates *u)
+static bool has_staged(updates *u)
 {
     pthread_mutex_lock(&u->store->stores->lock);
     const bool any = u->store->first_staging != NULL;
@@ -72,11 +72,11 @@ static bool has_ahead(updates *u)
     return any;
 }
 
-static void expect_none_ahead(updates *u)
+static void expect_none_staged(updates *u)
 {
-    for (int i = 0; i < 20000 && has_ahead(u); i++)
+    for (int i = 0; i < 20000 && has_staged(u); i++)
         mu__sleep_ns(1000000);
-    assert_false(has_ahead(u));
+    assert_false(has_staged(u));
 }
 
 static void expect_told(int64_t oldest)
@@ -109,7 +109,7 @@ static void test_a_large_change_holds_up_nobody(void **state)
     set_heartbeat(&u, 2); // which passes meanwhile
     u.e.oldest = u.e.n_requests + 1;
     mu_rpc_result *large = create_later(&u);
-    wait_until_ahead(1);
+    wait_until_staged(1);
     int n = 0;
     for (const int64_t end_ns = mu__deadline_ns(5); mu__now_ns() < end_ns && n < MOST_UPDATES - 2; n++) {
         expect_answer(mu_rpc_result_value(apply_later(&u, &mu_op_assign_add_variable, 1)), EPOCH + 1, 0, MU_OK);
@@ -123,7 +123,7 @@ static void test_a_large_change_holds_up_nobody(void **state)
     held = false;
     expect_answer(mu_rpc_result_value(large), EPOCH + 1, 0, MU_OK);
     assert_true(largest < 2 * UPDATE_BYTES); // a number stands for it
-    expect_none_ahead(&u);
+    expect_none_staged(&u);
     mu_release(u.w);
     mu_pool_close(pool);
 }
@@ -153,7 +153,7 @@ static void test_a_copy_repeats_large_changes(void **state)
     }
     expect_all_acknowledged(&u);
     expect_same(u.store, copy);
-    expect_none_ahead(&u);
+    expect_none_staged(&u);
     pthread_mutex_lock(&copy->stores->lock);
     assert_int_equal(copy->staged.n, 0);
     assert_int_equal(copy->staged.bytes, 0);
@@ -164,7 +164,7 @@ static void test_a_copy_repeats_large_changes(void **state)
 }
 
 // A copy without room for the arguments beside others gets the change in its place.
-static void test_what_cannot_be_sent_ahead_is_sent_in_its_place(void **state)
+static void test_what_cannot_be_staged_is_sent_in_its_place(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
@@ -172,13 +172,13 @@ static void test_what_cannot_be_sent_ahead_is_sent_in_its_place(void **state)
     expect_answer(mu_rpc_result_value(create_later(&u)), EPOCH + 1, 0, MU_OK);
     assert_int_equal(n_staged, 1);
     assert_true(largest > (size_t)LARGE_MIB * UPDATE_BYTES);
-    expect_none_ahead(&u);
+    expect_none_staged(&u);
     mu_release(u.w);
     mu_pool_close(pool);
 }
 
 // So does a copy that speaks a version of the wire without this; it is not even asked.
-static void test_an_older_copy_is_sent_nothing_ahead(void **state)
+static void test_nothing_is_staged_at_an_older_copy(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
@@ -205,16 +205,16 @@ static void test_what_is_for_no_change_is_given_up(void **state)
     updates u = begin(MU_OK, false);
     expect_answer(mu_rpc_result_value(create_later(&u)), EPOCH + 1, 0, MU_OK);
     expect_answer(mu_rpc_result_value(create_later(&u)), EPOCH + 1, 0, MU_ALREADY_EXISTS);
-    expect_none_ahead(&u);
+    expect_none_staged(&u);
     expect_told(3);
     held = true;
     mu_rpc_result *cancelled = create_later(&u);
-    wait_until_ahead(3);
+    wait_until_staged(3);
     assert_int_equal(mu_rpc_result_cancel(cancelled), MU_OK);
-    expect_none_ahead(&u);
+    expect_none_staged(&u);
     expect_told(4);
     mu_rpc_result *late = create_later(&u);
-    wait_until_ahead(4);
+    wait_until_staged(4);
     assert_non_null(lead(&u.e, EPOCH + 2, MU_ORDER_CONTINUE));
     expect_answer(mu_rpc_result_value(late), EPOCH + 2, 0, MU_NOT_PRIMARY);
     held = false;
@@ -230,21 +230,21 @@ static void test_what_is_given_up_behind_another(void **state)
     updates u = begin(MU_OK, true);
     u.e.oldest = u.e.n_requests + 1;
     mu_rpc_result *first = create_later(&u), *second = create_later(&u);
-    wait_until_ahead(2);
+    wait_until_staged(2);
     assert_int_equal(mu_rpc_result_cancel(second), MU_OK);
     mu__sleep_ns(300000000);
     assert_int_equal(announced_oldest, 0);
     held = false;
     expect_answer(mu_rpc_result_value(first), EPOCH + 1, 0, MU_OK);
     expect_told(3);
-    expect_none_ahead(&u);
+    expect_none_staged(&u);
     mu_release(u.w);
     mu_pool_close(pool);
 }
 
 // The copy keeps a bounded number of bytes, or one message of any size; several such messages are sent one after the
 // other.
-static void test_a_copy_keeps_little_of_what_comes_ahead(void **state)
+static void test_a_copy_keeps_little_of_what_is_staged(void **state)
 {
     enum { MIB = 25, CHANGES = 4 };
     (void)state;
@@ -253,7 +253,7 @@ static void test_a_copy_keeps_little_of_what_comes_ahead(void **state)
     u.e.oldest = u.e.n_requests + 1;
     for (int i = 0; i < CHANGES; i++)
         change_later(&u, "muster.variable.create", arguments_of_large(MIB));
-    wait_until_ahead(2); // with a third they would be more than MU_STAGED_BYTES
+    wait_until_staged(2); // with a third they would be more than MU_STAGED_BYTES
     mu__sleep_ns(300000000);
     assert_int_equal(n_staged, 2);
     held = false;
@@ -273,7 +273,7 @@ static void test_a_copy_keeps_little_of_what_comes_ahead(void **state)
 
 // ---- The copy's end -----------------------------------------------------------------------------
 
-static int64_t send_early(env *e, int64_t epoch, int64_t number, int64_t oldest)
+static int64_t send_staged(env *e, int64_t epoch, int64_t number, int64_t oldest)
 {
     int64_t answer[2];
     const int64_t head[MU_N_STAGE] = {0, epoch, (int64_t)mu_rpc_client_server(e->coordinator), number, oldest};
@@ -297,24 +297,24 @@ static int64_t send_copied(env *e, int64_t epoch, mu_copied kind, int64_t positi
 }
 
 // A primary keeps no staged arguments, and a copy nothing of another epoch or that its primary has given up.
-static void test_what_a_copy_takes_ahead(void **state)
+static void test_what_a_copy_keeps_staged(void **state)
 {
     int64_t row[MU_N_STATE];
     (void)state;
     mu_pool *pool = mu_pool_open();
     env e = make_env();
     mu_store *store = mu__store_find(mu__stores_of(e.server), 0);
-    assert_int_equal(send_early(&e, EPOCH, 1, 1), MU_ABORTED);
+    assert_int_equal(send_staged(&e, EPOCH, 1, 1), MU_ABORTED);
     poll_with(&e, 0, (int64_t[]){0, EPOCH + 1}, 2, row);
     assert_int_equal(send_copied(&e, EPOCH + 1, MU_COPIED_BEGIN, 0, mu_list(MU_END)), MU_OK);
-    assert_int_equal(send_early(&e, EPOCH, 1, 1), MU_ABORTED);
-    assert_int_equal(send_early(&e, EPOCH + 2, 1, 1), MU_ABORTED);
+    assert_int_equal(send_staged(&e, EPOCH, 1, 1), MU_ABORTED);
+    assert_int_equal(send_staged(&e, EPOCH + 2, 1, 1), MU_ABORTED);
     for (int64_t number = 1; number <= 4; number++)
-        assert_int_equal(send_early(&e, EPOCH + 1, number, 1), MU_OK);
+        assert_int_equal(send_staged(&e, EPOCH + 1, number, 1), MU_OK);
     assert_int_equal(store->staged.n, 4);
-    assert_int_equal(send_early(&e, EPOCH + 1, 5, 4), MU_OK);
+    assert_int_equal(send_staged(&e, EPOCH + 1, 5, 4), MU_OK);
     assert_int_equal(store->staged.n, 2);
-    assert_int_equal(send_early(&e, EPOCH + 1, 3, 2), MU_ABORTED);
+    assert_int_equal(send_staged(&e, EPOCH + 1, 3, 2), MU_ABORTED);
     mu_pool_close(pool);
 }
 
@@ -322,7 +322,7 @@ static size_t kept_bytes(const mu_store *store) { return store->stores->kept->bu
 
 // Staged arguments count among the bytes that a server keeps, until their change comes or the primary gives them up;
 // without room it is sent in its place.
-static void test_what_comes_ahead_is_in_the_budget(void **state)
+static void test_what_is_staged_is_in_the_budget(void **state)
 {
     int64_t row[MU_N_STATE];
     (void)state;
@@ -332,20 +332,20 @@ static void test_what_comes_ahead_is_in_the_budget(void **state)
     poll_with(&e, 0, (int64_t[]){0, EPOCH + 1}, 2, row);
     assert_int_equal(send_copied(&e, EPOCH + 1, MU_COPIED_BEGIN, 0, mu_list(MU_END)), MU_OK);
     const size_t before = kept_bytes(store);
-    assert_int_equal(send_early(&e, EPOCH + 1, 1, 1), MU_OK);
+    assert_int_equal(send_staged(&e, EPOCH + 1, 1, 1), MU_OK);
     const size_t one = kept_bytes(store) - before;
     assert_true(one > 0);
     store->stores->kept->budget.limit = before + 2 * one;
-    assert_int_equal(send_early(&e, EPOCH + 1, 2, 1), MU_OK);
-    assert_int_equal(send_early(&e, EPOCH + 1, 3, 1), MU_RESOURCE_EXHAUSTED);
+    assert_int_equal(send_staged(&e, EPOCH + 1, 2, 1), MU_OK);
+    assert_int_equal(send_staged(&e, EPOCH + 1, 3, 1), MU_RESOURCE_EXHAUSTED);
     assert_non_null(mu__staging_received(store, 1));
-    assert_int_equal(send_early(&e, EPOCH + 1, 3, 2), MU_OK);
+    assert_int_equal(send_staged(&e, EPOCH + 1, 3, 2), MU_OK);
     assert_int_equal(kept_bytes(store), before + 2 * one);
-    assert_int_equal(send_early(&e, EPOCH + 1, MU_STAGE_NOTHING, 3), MU_OK);
+    assert_int_equal(send_staged(&e, EPOCH + 1, MU_STAGE_NOTHING, 3), MU_OK);
     assert_int_equal(kept_bytes(store), before + one);
-    assert_int_equal(send_early(&e, EPOCH + 1, MU_STAGE_NOTHING, 4), MU_OK);
+    assert_int_equal(send_staged(&e, EPOCH + 1, MU_STAGE_NOTHING, 4), MU_OK);
     assert_true(kept_bytes(store) == before && store->staged.n == 0 && store->staged.bytes == 0);
-    assert_int_equal(send_early(&e, EPOCH + 1, 4, 4), MU_OK);
+    assert_int_equal(send_staged(&e, EPOCH + 1, 4, 4), MU_OK);
     assert_non_null(lead(&e, EPOCH + 2, MU_ORDER_EMPTY));
     assert_int_equal(kept_bytes(store), before);
     mu_pool_close(pool);
@@ -408,7 +408,7 @@ static void test_a_record_of_what_did_not_come(void **state)
     env e = make_env();
     poll_with(&e, 0, (int64_t[]){0, EPOCH + 1}, 2, row);
     assert_int_equal(send_copied(&e, EPOCH + 1, MU_COPIED_BEGIN, 0, mu_list(MU_END)), MU_OK);
-    assert_int_equal(send_early(&e, EPOCH + 1, 1, 1), MU_OK);
+    assert_int_equal(send_staged(&e, EPOCH + 1, 1, 1), MU_OK);
     const int64_t head[MU_N_RECORD_STAGED] = {1, 1, 1, 1, 2};
     mu_value *record =
         mu_list(mu__numbers_value(head, MU_N_RECORD_STAGED), mu__text_value("muster.variable.create"), MU_END);
@@ -424,13 +424,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_large_change_holds_up_nobody),
         cmocka_unit_test(test_a_copy_repeats_large_changes),
-        cmocka_unit_test(test_what_cannot_be_sent_ahead_is_sent_in_its_place),
-        cmocka_unit_test(test_an_older_copy_is_sent_nothing_ahead),
+        cmocka_unit_test(test_what_cannot_be_staged_is_sent_in_its_place),
+        cmocka_unit_test(test_nothing_is_staged_at_an_older_copy),
         cmocka_unit_test(test_what_is_for_no_change_is_given_up),
         cmocka_unit_test(test_what_is_given_up_behind_another),
-        cmocka_unit_test(test_a_copy_keeps_little_of_what_comes_ahead),
-        cmocka_unit_test(test_what_a_copy_takes_ahead),
-        cmocka_unit_test(test_what_comes_ahead_is_in_the_budget),
+        cmocka_unit_test(test_a_copy_keeps_little_of_what_is_staged),
+        cmocka_unit_test(test_what_a_copy_keeps_staged),
+        cmocka_unit_test(test_what_is_staged_is_in_the_budget),
         cmocka_unit_test(test_numbers_that_nothing_has),
         cmocka_unit_test(test_waiting_takes_leave_room_for_large_changes),
         cmocka_unit_test(test_a_record_of_what_did_not_come),
