@@ -38,6 +38,7 @@ typedef struct service {
     pthread_mutex_t lock; // of the lists
     bool has_lock;
     int64_t next_number; // of the function that is registered next
+    int next_device;     // likewise, among the worker's
     mu_worker_inputs *inputs; // retained by the server
     struct {
         function **items;
@@ -300,11 +301,12 @@ static mu_status add(service *s, function *f)
     if (s->functions.n == MOST_FUNCTIONS)
         return mu__error(MU_RESOURCE_EXHAUSTED, "this worker has %d functions; delete some first", MOST_FUNCTIONS);
     f->number = s->next_number;
-    f->device = mu__device_at(runtime, (int)(f->number % n_devices));
+    f->device = mu__device_at(runtime, s->next_device);
     if (f->device == NULL)
         return mu_error_code();
     MU_TRY(MU_PUSH(&s->functions, f));
     s->next_number++;
+    s->next_device = (s->next_device + 1) % n_devices;
     mu_retain(f);
     return MU_OK;
 }

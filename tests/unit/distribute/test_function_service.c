@@ -2,6 +2,8 @@
 // at the same time; errors name the task that is to blame; hostile requests. All servers are in this process.
 #include "distribute/servers/function_service.h"
 
+#include "distribute/strategies/parameter_server.h"
+#include "engine/engine.h"
 #include "rpc/rpc.h"
 #include "rpc/services/service.h"
 #include "rpc/stores/store.h"
@@ -177,6 +179,47 @@ static void test_numbers_of_another_process_name_nothing(void **state)
     mu_pool_close(pool);
 }
 
+enum { DEVICES = 2 };
+static mu_worker *device_threads[DEVICES];
+
+// Fills its result with the index of the device that runs it.
+static mu_status tell_device(const mu_array *in, const mu_array *out, void *arg)
+{
+    (void)in, (void)arg;
+    for (int i = 0; i < DEVICES; i++)
+        if (mu__worker_is_here(device_threads[i]))
+            ((float *)out[0].data)[0] = (float)i;
+    return MU_OK;
+}
+
+// Whatever the number is at which a worker begins, its first function runs on its first device.
+static void test_functions_go_to_the_devices_in_turn(void **state)
+{
+    enum { WORKERS = 4 };
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    const mu_spec spec = {.dtype = MU_F32, .shape = MU_SHAPE(1)};
+    assert_int_equal(mu_register_op("tell_device", 1, 1, .kernel = tell_device, .has_effect = true), MU_OK);
+    assert_int_equal(mu__device_count(mu__runtime()), DEVICES);
+    for (int i = 0; i < DEVICES; i++)
+        device_threads[i] = mu__served_thread(mu__device_at(mu__runtime(), i));
+    mu_graph *graph = mu__graph_new("telling");
+    const mu_edge x = {.node = mu__graph_input(graph, &spec, "x")};
+    mu_node *told = mu__graph_node(graph, mu__custom_by_name("custom/tell_device"), NULL, 1, &x, 0, NULL);
+    assert_int_equal(MU_PUSH(&graph->outputs, ((mu_edge){.node = told})), MU_OK);
+    for (int i = 0; i < WORKERS; i++) {
+        mu_rpc_client *worker = client_of(mu_server_create_local_server(true));
+        for (int k = 0; k < DEVICES + 1; k++) {
+            mu_tensor *none = floats(1, -1), *out = NULL;
+            const int64_t number = mu__remote_function_register(worker, graph);
+            assert_int_equal(run_at(worker, number, graph, &none, &out), MU_OK);
+            assert_int_equal((int)mu_tensor_item(out, 0), k % DEVICES);
+        }
+    }
+    mu_release(graph);
+    mu_pool_close(pool);
+}
+
 static atomic_llong asked_cut; // the number of the last cut that a request to the store knows
 
 static mu_value *answer_read(mu_value *arguments, void *arg)
@@ -281,7 +324,7 @@ static int begin(void **state)
 {
     (void)state;
     setenv("MUSTER_CLUSTER_KEY", TEST_KEY, 1);
-    return mu_init(.cpu_devices = 2) == MU_OK ? 0 : -1;
+    return mu_init(.cpu_devices = DEVICES) == MU_OK ? 0 : -1;
 }
 
 static int end(void **state)
@@ -297,6 +340,7 @@ int main(void)
         cmocka_unit_test(test_no_update_is_lost),
         cmocka_unit_test(test_a_run_that_comes_twice_is_done_once),
         cmocka_unit_test(test_numbers_of_another_process_name_nothing),
+        cmocka_unit_test(test_functions_go_to_the_devices_in_turn),
         cmocka_unit_test(test_a_worker_hears_of_cuts_with_its_calls),
         cmocka_unit_test(test_errors_say_who_is_to_blame),
         cmocka_unit_test(test_hostile_requests),
