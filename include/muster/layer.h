@@ -554,10 +554,10 @@ MU_API mu_layer *mu_layer_new_with(const mu_layer_args *args);
 
 // mu_register_layer makes mu_layer_from_config and mu_load_model know a class of layers that Keras does not have, or
 // has outside of keras.layers, for the rest of the process. registered_name: what the file has as "registered_name",
-// such as "package>Name", or where that is null as "class_name". from_config makes a layer with mu_layer_new of the
-// text of the entry's "config"; the layer gets its name, and is written as it was read. .class_name is the class in
-// snake case: weight files have it. Returns NULL after mu_fail. Errors: ALREADY_EXISTS if another function has the
-// name.
+// such as "package>Name", or where that is null, and the module is not Keras's, as "class_name". from_config makes a
+// layer with mu_layer_new of the text of the entry's "config"; the layer gets its name, and is written as it was read.
+// .class_name is the class in snake case: weight files have it. Returns NULL after mu_fail. Errors: ALREADY_EXISTS if
+// another function has the name.
 MU_API mu_status mu_register_layer(const char *registered_name,
                                    mu_layer *(*from_config)(const char *config, void *arg), void *arg);
 

@@ -202,29 +202,6 @@ static void name_last_axis(const json_t *json, json_t *config)
         json_object_set_new(config, "axis", json_integer(-1));
 }
 
-// What is made of a configuration executes nothing, so what a program has to define or run is refused by its name.
-static mu_status check_class(const json_t *json, const char *class_name, const char *name)
-{
-    // AlphaDropout is one of Keras's legacy layers.
-    static const char *const modules[] = {"keras.layers", "keras.src.layers", "keras.models", "keras.src.models",
-                                          "keras._legacy.layers"};
-    const char *module = json_string_value(json_object_get(json, "module"));
-    const char *registered = json_string_value(json_object_get(json, "registered_name"));
-    bool known = !module || strcmp(module, "keras") == 0;
-    for (size_t i = 0; i < MU_COUNT(modules); i++)
-        known |= module && strncmp(module, modules[i], strlen(modules[i])) == 0;
-    if (strcmp(class_name, "Lambda") == 0)
-        return mu__error(MU_UNIMPLEMENTED, "'%.60s' is a Lambda layer: its function is Python code, which Muster does "
-                         "not execute. Replace it by layers, or by mu_layer_new", name ? name : class_name);
-    if (known && !(registered && strchr(registered, '>')))
-        return MU_OK;
-    const bool package = registered && strchr(registered, '>');
-    return mu__error(MU_UNIMPLEMENTED, "'%.60s' is of the class %.60s of %.60s, not one of Keras's layers; write the "
-                     "layer in C and register a function that makes it: mu_register_layer(\"%.80s\", …)",
-                     name ? name : "?", class_name, package ? registered : module,
-                     registered ? registered : class_name);
-}
-
 static const mu_layer_ops *class_named(const char *class_name)
 {
     static const mu_layer_ops *const known[] = {
@@ -236,6 +213,55 @@ static const mu_layer_ops *class_named(const char *class_name)
         if (strcmp(known[i]->class.keras, class_name) == 0)
             return known[i];
     return NULL;
+}
+
+static bool has_class(const char *class_name)
+{
+    static const char *const others[] = {"Functional", "Sequential", "StackedRNNCells", "InputLayer", "Lambda"};
+    bool has = class_named(class_name) != NULL;
+    for (size_t i = 0; !has && i < MU_COUNT(others); i++)
+        has = strcmp(others[i], class_name) == 0;
+    return has;
+}
+
+static bool is_module_of_keras(const char *module)
+{
+    // AlphaDropout is one of Keras's legacy layers.
+    static const char *const modules[] = {"keras.layers", "keras.src.layers", "keras.models", "keras.src.models",
+                                          "keras._legacy.layers"};
+    bool is = strcmp(module, "keras") == 0;
+    for (size_t i = 0; !is && i < MU_COUNT(modules); i++)
+        is = strncmp(module, modules[i], strlen(modules[i])) == 0;
+    return is;
+}
+
+// Classes of a script or a notebook have a registered name and no module, those of a package "package>Class". Old files
+// have neither modules nor registered names.
+bool mu__is_keras_json(const json_t *json)
+{
+    const char *class_name = json_string_value(json_object_get(json, "class_name"));
+    const char *module = json_string_value(json_object_get(json, "module"));
+    const char *registered = json_string_value(json_object_get(json, "registered_name"));
+    if (registered && (!module || strchr(registered, '>')))
+        return false;
+    return module ? is_module_of_keras(module) : class_name && has_class(class_name);
+}
+
+// What is made of a configuration executes nothing, so what a program has to define or run is refused by its name.
+static mu_status check_class(const json_t *json, const char *class_name, const char *name)
+{
+    const char *module = json_string_value(json_object_get(json, "module"));
+    const char *registered = json_string_value(json_object_get(json, "registered_name"));
+    const bool package = registered && strchr(registered, '>');
+    if (strcmp(class_name, "Lambda") == 0)
+        return mu__error(MU_UNIMPLEMENTED, "'%.60s' is a Lambda layer: its function is Python code, which Muster does "
+                         "not execute. Replace it by layers, or by mu_layer_new", name ? name : class_name);
+    if (mu__is_keras_json(json) || (!module && !registered))
+        return MU_OK;
+    return mu__error(MU_UNIMPLEMENTED, "'%.60s' is of the class %.60s of %.60s, not one of Keras's layers; write the "
+                     "layer in C and register a function that makes it: mu_register_layer(\"%.80s\", …)",
+                     name ? name : "?", class_name, package ? registered : module ? module : "a script",
+                     registered ? registered : class_name);
 }
 
 static mu_layer *sequential_from(const json_t *config, int depth)

@@ -248,6 +248,9 @@ mu_layer *mu__own_layer_from(const json_t *config, int depth);
 // Layers of classes that the program registered (registered.c). mu__registered_from makes one of an entry of a
 // configuration for which mu__is_registered_json is true, mu__registered_json the entry that it was made of.
 bool mu__is_registered_json(const json_t *json);
+// mu__is_keras_json tells whether an entry is of Keras's own layers (keras_config.c): by its module, or, if it names
+// none, by its class.
+bool mu__is_keras_json(const json_t *json);
 mu_layer *mu__registered_from(const json_t *json);
 json_t *mu__registered_json(const mu_layer *layer);
 mu_layer *mu__own_like(const mu_layer *layer);  // a new one of the same functions (subclassed.c)
@@ -288,8 +291,8 @@ mu_status mu__adapt_empty(mu_layer *layer);
 // mu__unit_norm divides x by its Euclidean norm along an axis, where that is above 1e-12.
 mu_tensor *mu__unit_norm(mu_tensor *x, int axis);
 mu_tensor *mu__activate(const char *activation, mu_tensor *x);  // NULL or "linear": x itself
-// mu__softmax returns the softmax of x along an axis. Both note the logits of a softmax along the last axis, or of a
-// sigmoid, for losses, as Keras does: probabilities near 0 and 1 have lost their digits. NULL on error.
+// mu__softmax returns the softmax of x along an axis. Both note the logits of a softmax or a sigmoid for losses, as
+// Keras does: probabilities near 0 and 1 have lost their digits. NULL on error.
 mu_tensor *mu__softmax(mu_tensor *x, int axis);
 mu_status mu__activation_known(const char *activation, const char *function);
 

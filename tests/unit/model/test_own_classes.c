@@ -285,11 +285,58 @@ static void registered_layers_are_read_and_written(void **state)
     assert_non_null(strstr(text, "\"module\":\"somewhere\""));
     assert_non_null(strstr(text, "\"factor\":3,\"trainable\":false"));
     factor = 0;
-    mu_model *clone = mu_clone_model(model), *again = mu_layer_from_config(text);
-    assert_non_null(again);
+    mu_model *clone = mu_clone_model(model);
     assert_non_null(clone);
     assert_non_null(mu_model_layer(clone, "twice"));
     assert_true(factor == 3);
+    factor = 0;
+    mu_model *again = mu_layer_from_config(text);
+    assert_non_null(again);
+    assert_true(factor == 3);
+    // Thawed, it stays so in copies.
+    mu_layer_set_trainable(mu_model_layer(again, "twice"), true);
+    assert_non_null(strstr(mu_layer_config(again), "\"factor\":3,\"trainable\":true"));
+    assert_true(mu_layer_is_trainable(mu_model_layer(mu_clone_model(again), "twice")));
+}
+
+#define ENTRY(module, class_name, registered)                                                                   \
+    "{" module "\"class_name\": \"" class_name "\", \"config\": {\"name\": \"it\", \"units\": 2, "              \
+    "\"factor\": 3}, \"registered_name\": " registered "}"
+
+// A class of the program's own with the name of one of Keras's takes nothing from that one, and is not taken for it.
+static void names_of_keras_are_told_apart(void **state)
+{
+    static double factor;
+    static const char dense[] = "{\"module\": \"keras.layers\", \"class_name\": \"Dense\", \"config\": {\"units\": 2}, "
+                                "\"registered_name\": null}";
+    (void)state;
+    assert_null(mu_layer_from_config(ENTRY("\"module\": null, ", "Dense", "\"Dense\"")));
+    expect_error(MU_UNIMPLEMENTED, "'it' is of the class Dense of a script, not one of Keras's layers; write the layer "
+                 "in C and register a function that makes it: mu_register_layer(\"Dense\"");
+    assert_null(mu_layer_from_config(ENTRY("\"module\": null, ", "Sparse", "\"Sparse\"")));
+    expect_error(MU_UNIMPLEMENTED, "mu_register_layer(\"Sparse\"");
+    assert_null(mu_layer_from_config(ENTRY("\"module\": \"os\", ", "Dense", "null")));
+    expect_error(MU_UNIMPLEMENTED, "mu_register_layer(\"Dense\"");
+    assert_int_equal(mu_register_layer("Dense", times_from, &factor), MU_OK);
+    static const char *const own[] = {ENTRY("\"module\": null, ", "Dense", "\"Dense\""),
+                                      ENTRY("\"module\": \"os\", ", "Dense", "null")};
+    for (size_t i = 0; i < MU_COUNT(own); i++) {
+        factor = 0;
+        assert_non_null(mu_layer_from_config(own[i]));
+        assert_true(factor == 3);
+    }
+    mu_layer *built_in = mu_layer_from_config(dense);
+    if (!built_in)
+        fail_msg("%s", mu_error_message());
+    assert_non_null(strstr(mu_layer_config(built_in), "\"class_name\":\"Dense\""));
+    assert_non_null(mu_layer_from_config("{\"class_name\": \"Dense\", \"config\": {\"units\": 2}}"));
+    assert_non_null(mu_clone_model(mu_sequential(mu_dense(3), mu_dense(2))));
+}
+
+static mu_layer *built_from(const char *config, void *arg)
+{
+    mu_layer *layer = times_from(config, arg);
+    return layer && mu_call(layer, mu_ones(MU_F64, 2, (int64_t[]){2, 2})) ? layer : NULL;
 }
 
 static void registrations_that_do_not_fit_are_named(void **state)
@@ -304,6 +351,9 @@ static void registrations_that_do_not_fit_are_named(void **state)
     assert_int_equal(mu_register_layer("Wide", dense_from, NULL), MU_OK);
     assert_null(mu_layer_from_config(LAYER_OF("Wide", "null", 1)));
     expect_error(MU_INVALID_ARGUMENT, "registered for 'Wide' returned a layer of another class");
+    assert_int_equal(mu_register_layer("Built", built_from, &factor), MU_OK);
+    assert_null(mu_layer_from_config(LAYER_OF("Built", "null", 1)));
+    expect_error(MU_INVALID_ARGUMENT, "registered for 'Built' returned a layer that has its weights already");
     assert_null(mu_layer_from_config("{\"module\": \"a\", \"class_name\": \"Times\", \"config\": {}}"));
     expect_error(MU_INVALID_ARGUMENT, "registered for 'Times' returned NULL without an error");
 }
@@ -314,6 +364,7 @@ int main(void)
                                        MODEL_TEST(models_with_own_layers_are_cloned),
                                        MODEL_TEST(layers_that_cannot_be_cloned_are_named),
                                        MODEL_TEST(registered_layers_are_read_and_written),
+                                       MODEL_TEST(names_of_keras_are_told_apart),
                                        MODEL_TEST(registrations_that_do_not_fit_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
