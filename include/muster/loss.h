@@ -19,8 +19,11 @@ typedef struct mu_metric mu_metric;  // a running value over batches, such as an
 
 // ---- Losses -------------------------------------------------------------------------------------
 
-// Cross-entropies of probabilities that a sigmoid (binary) or a softmax along the last axis (categorical) of a layer
-// made are computed of the logits, so that probabilities of 0 and 1 keep their loss and gradient.
+// Cross-entropies of probabilities that a sigmoid (binary, and binary focal) or a softmax along the loss's axis
+// (categorical and sparse categorical) of a layer or mu_activation made are computed of the logits, so that
+// probabilities of 0 and 1 keep their loss and gradient. Computed of the probabilities are: categorical focal and
+// generalized cross-entropies; sparse ones with .ignore_class; outputs of a half type, which are cast; and what
+// mu_sigmoid and mu_nn_softmax return.
 
 // Every loss begins with these options.
 typedef struct mu_loss_args {

@@ -6,15 +6,18 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-static mu_tensor *with_logits(mu_tensor *y, mu_tensor *x, mu_note_kind kind)
+static mu_tensor *with_logits(mu_tensor *y, mu_tensor *x, mu_note_kind kind, int axis)
 {
-    return y && mu__note_keep(y, x, kind) == MU_OK ? y : NULL;
+    mu_note *note = y ? mu__note_keep(y, x, kind) : NULL;
+    if (!note)
+        return NULL;
+    note->axis = axis < 0 ? axis + mu_tensor_rank(x) : axis;
+    return y;
 }
 
 mu_tensor *mu__softmax(mu_tensor *x, int axis)
 {
-    mu_tensor *y = mu_nn_softmax(x, axis);
-    return axis == -1 || axis == mu_tensor_rank(x) - 1 ? with_logits(y, x, MU_NOTE_SOFTMAX) : y;
+    return with_logits(mu_nn_softmax(x, axis), x, MU_NOTE_SOFTMAX, axis);
 }
 
 static mu_tensor *softmax(mu_tensor *x)
@@ -24,7 +27,7 @@ static mu_tensor *softmax(mu_tensor *x)
 
 static mu_tensor *sigmoid(mu_tensor *x)
 {
-    return with_logits(mu_sigmoid(x), x, MU_NOTE_SIGMOID);
+    return with_logits(mu_sigmoid(x), x, MU_NOTE_SIGMOID, -1);
 }
 
 static mu_tensor *log_softmax(mu_tensor *x)

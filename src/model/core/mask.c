@@ -188,32 +188,37 @@ mu_value *mu__mask_of_rows(const mu_value *values)
 mu_tensor *mu_mask_of(const mu_tensor *tensor)
 {
     const mu_note *note = mu__note_of(tensor, MU_NOTE_MASK | MU_NOTE_LENT_MASK);
-    return note ? note->says : NULL;
+    return note ? note->noted : NULL;
 }
 
 // Keeps the masks of all tensors, or none. Lent notes say of each tensor what a call was given, also that it has no
 // mask.
 static mu_status keep_all(const mu_value *values, const mu_value *mask, bool lent)
 {
-    const mu_note *before = mu__note_newest();
-    mu_status status = MU_OK;
+    mu_note *kept[MU_MAX_MODEL_INPUTS];
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
     mu_tensor *masks[MU_MAX_MODEL_INPUTS];
+    int n_kept = 0;
     const int n = mask ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
     mu__mask_leaves(values, mask, masks, MU_MAX_MODEL_INPUTS);
-    for (int i = 0; status == MU_OK && i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
-        if (lent || (masks[i] && masks[i] != mu_mask_of((const mu_tensor *)leaves[i])))
-            status = mu__note_keep((mu_tensor *)leaves[i], masks[i], lent ? MU_NOTE_LENT_MASK : MU_NOTE_MASK);
-    while (status != MU_OK && mu__note_newest() != before)
-        mu__note_take_back(mu__note_newest());
-    return status;
+    for (int i = 0; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++) {
+        if (!lent && (!masks[i] || masks[i] == mu_mask_of((const mu_tensor *)leaves[i])))
+            continue;
+        kept[n_kept] = mu__note_keep((mu_tensor *)leaves[i], masks[i], lent ? MU_NOTE_LENT_MASK : MU_NOTE_MASK);
+        if (kept[n_kept++])
+            continue;
+        for (n_kept--; n_kept > 0; n_kept--)
+            mu__note_take_back(kept[n_kept - 1]);
+        return mu_error_code();
+    }
+    return MU_OK;
 }
 
 mu_value *mu__masks_kept(const mu_value *values)
 {
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
     mu_tensor *masks[MU_MAX_MODEL_INPUTS];
-    const int n = mu__note_newest() ? mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS) : 0;
+    const int n = mu__value_flatten(values, leaves, MU_MAX_MODEL_INPUTS);
     if (n < 1 || n > MU_MAX_MODEL_INPUTS)
         return NULL;
     for (int i = 0; i < n; i++)

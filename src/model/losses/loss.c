@@ -135,8 +135,8 @@ mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pr
         y_pred = mu_cast(y_pred, mu__floatx());
     if (!y_pred)
         return NULL;
-    if (!loss->ops->takes_labels && (!(y_true = mu_cast(y_true, mu_tensor_dtype(y_pred))) ||
-                                     !make_one_rank(&y_true, &y_pred)))
+    const bool as_predictions = !loss->ops->takes_labels && !loss->ops->chooses;
+    if (as_predictions && (!(y_true = mu_cast(y_true, mu_tensor_dtype(y_pred))) || !make_one_rank(&y_true, &y_pred)))
         return NULL;
     return need_shapes(loss, y_true, y_pred) == MU_OK ? loss->ops->call(loss, y_true, y_pred) : NULL;
 }

@@ -11,6 +11,7 @@ typedef struct mu_loss_ops {
     mu_class class;
     const char *short_name;    // "mse"; NULL: none
     bool takes_labels;         // y_true stays as it is; otherwise it gets the type and the rank of y_pred
+    bool chooses;              // `call` chooses a loss by the shapes, which does the same with y_true by its class
     const char *other_shapes;  // what to do if y_true has another shape than y_pred; NULL: they broadcast
     // call returns the loss of each sample: [batch, …]. Belongs to the pool; NULL on error.
     mu_tensor *(*call)(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred);

@@ -199,7 +199,15 @@ static mu_tensor *binary_entropy(mu_tensor *y_true, mu_tensor *p)
 static mu_tensor *logits_of(mu_tensor *y_pred, mu_note_kind activation, bool from_logits)
 {
     const mu_note *note = mu__note_of(y_pred, activation);
-    return note ? note->says : from_logits ? y_pred : NULL;
+    return note ? note->noted : from_logits ? y_pred : NULL;
+}
+
+// The same of classes along an axis: a softmax along another one did not make these probabilities.
+static mu_tensor *class_logits(mu_tensor *y_pred, int axis, bool from_logits)
+{
+    const mu_note *note = mu__note_of(y_pred, MU_NOTE_SOFTMAX);
+    const bool fits = note && note->axis == (axis < 0 ? axis + mu_tensor_rank(y_pred) : axis);
+    return fits ? note->noted : from_logits ? y_pred : NULL;
 }
 
 static mu_tensor *binary_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
@@ -221,7 +229,7 @@ static mu_tensor *as_probabilities(mu_tensor *y_pred)
 static mu_tensor *categorical_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_crossentropy_args *args = loss->args;
-    mu_tensor *logits = axis_last(logits_of(y_pred, MU_NOTE_SOFTMAX, args->from_logits), args->axis);
+    mu_tensor *logits = axis_last(class_logits(y_pred, args->axis, args->from_logits), args->axis);
     mu_tensor *labels = smooth_classes(axis_last(y_true, args->axis), args->label_smoothing);
     if (mu__pending() || logits)
         return mu_nn_softmax_cross_entropy(labels, logits);
@@ -286,7 +294,7 @@ static mu_tensor *sparse_entropy(mu_tensor *labels, mu_tensor *y_pred, bool from
 static mu_tensor *sparse_categorical_crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const mu_sparse_crossentropy_args *args = loss->args;
-    mu_tensor *logits = logits_of(y_pred, MU_NOTE_SOFTMAX, args->from_logits);
+    mu_tensor *logits = class_logits(y_pred, args->axis, args->from_logits);
     const bool ignores = args->ignore_class != NO_CLASS, from_logits = ignores ? args->from_logits : logits != NULL;
     y_pred = axis_last(ignores || !logits ? y_pred : logits, args->axis);
     mu_tensor *labels = checked_numbers(loss, class_numbers(y_true, y_pred, args->axis), y_pred);
@@ -562,7 +570,7 @@ LOSS(tversky, "Tversky", mu_tversky_args, tversky_fields, .joins_replicas = tver
 LOSS(circle, "Circle", mu_circle_args, circle_fields, .takes_labels = true, .valid = circle_valid)
 LOSS(ctc, "CTC", mu_loss_args, mu__loss_fields, .takes_labels = true)
 
-// Keras's name for the cross-entropy that fits the shapes.
+// Keras's name for the cross-entropy that fits the shapes as they are given.
 static mu_tensor *crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     const bool binary = mu_tensor_dim(y_pred, -1) == 1;
@@ -576,7 +584,7 @@ static mu_tensor *crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor
 
 static const mu_loss_ops crossentropy_ops = {
     .class = {"crossentropy", "crossentropy", "mu_loss_named", MU_OPTIONS(mu_loss_args), mu__loss_fields, NULL},
-    .short_name = "ce", .call = crossentropy,
+    .short_name = "ce", .chooses = true, .call = crossentropy,
 };
 
 static const mu_loss_ops *const classes[] = {

@@ -247,8 +247,51 @@ static void shapes_are_checked(void **state)
     mu_metric *precision = mu_precision_metric(.class_id = 7);
     assert_int_equal(mu_metric_update(precision, bits(1), shares(2)), MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "more than class_id 7");
+    // A batch that is refused does not say how many labels there are.
+    mu_metric *auc = mu_auc_metric(.multi_label = true);
+    assert_int_equal(mu_metric_update(auc, bits(1), numbers(2, (int64_t[]){ROWS, OUTPUTS + 1}, 2)),
+                     MU_INVALID_ARGUMENT);
+    expect_error(MU_INVALID_ARGUMENT, "the labels have shape");
+    assert_int_equal(mu_metric_update(auc, bits(1), shares(2)), MU_OK);
     assert_int_equal(mu_metric_update(mu_pearson_correlation_metric(), labels, logits), MU_INVALID_ARGUMENT);
     expect_error(MU_INVALID_ARGUMENT, "expected one shape that has this axis");
+}
+
+static void assert_same_losses(mu_tensor *a, mu_tensor *b)
+{
+    assert_non_null(a);
+    assert_non_null(b);
+    assert_int_equal(mu_tensor_elements(a), mu_tensor_elements(b));
+    assert_near(doubles(a), doubles(b), (int)mu_tensor_elements(a), 1e-12);
+}
+
+// "ce" chooses by the shapes that it is given: one output is a decision, also for labels without its axis.
+static void the_name_of_several_losses_chooses(void **state)
+{
+    (void)state;
+    mu_loss *ce = mu_loss_named("ce");
+    mu_tensor *of_steps = mu_cast(mu_greater(numbers(2, (int64_t[]){4, 3}, 1), mu_constant(MU_F64, 0)), MU_F64);
+    mu_tensor *p = mu_sigmoid(numbers(3, (int64_t[]){4, 3, 1}, 2));
+    assert_same_losses(mu_loss_call(ce, of_steps, p), mu_loss_call(mu_binary_crossentropy_loss(), of_steps, p));
+    mu_tensor *many = mu_nn_softmax(numbers(2, (int64_t[]){4, 3}, 3), -1), *numbered = classes(4, 3, 1);
+    assert_same_losses(mu_loss_call(ce, of_steps, many),
+                       mu_loss_call(mu_categorical_crossentropy_loss(), of_steps, many));
+    assert_same_losses(mu_loss_call(ce, numbered, many),
+                       mu_loss_call(mu_sparse_categorical_crossentropy_loss(), numbered, many));
+}
+
+// The logits of a softmax count if it is along the axis of the loss; else the loss is that of the probabilities.
+static void logits_are_those_of_the_axis(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_multiply(numbers(3, (int64_t[]){2, 3, 4}, 1), mu_constant(MU_F64, 200));
+    mu_tensor *labels = mu_nn_softmax(numbers(3, (int64_t[]){2, 3, 4}, 2), 1);
+    mu_loss *along = mu_categorical_crossentropy_loss(.axis = 1);
+    mu_loss *of_logits = mu_categorical_crossentropy_loss(.axis = 1, .from_logits = true);
+    assert_same_losses(mu_loss_call(along, labels, mu_call(mu_softmax(.axis = 1), x)),
+                       mu_loss_call(of_logits, labels, x));
+    assert_same_losses(mu_loss_call(along, labels, mu_call(mu_softmax(.axis = -1), x)),
+                       mu_loss_call(along, labels, mu_nn_softmax(x, -1)));
 }
 
 static void ctc_of_too_many_labels_is_infinite(void **state)
@@ -361,6 +404,7 @@ int main(void)
         MODEL_TEST(one_result_on_any_number_of_replicas), MODEL_TEST(reductions_on_uneven_replicas),
         MODEL_TEST(several_results), MODEL_TEST(options_are_checked), MODEL_TEST(nothing_is_divided_by_zero),
         MODEL_TEST(given_thresholds_are_listed),
+        MODEL_TEST(the_name_of_several_losses_chooses), MODEL_TEST(logits_are_those_of_the_axis),
         MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
         MODEL_TEST(class_numbers_in_floats), MODEL_TEST(crossentropy_of_probabilities),
         MODEL_TEST(regularizers_and_initializers), MODEL_TEST(functions_of_the_program),
