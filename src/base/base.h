@@ -282,6 +282,7 @@ typedef struct mu_context {
     int default_scopes;         // open scopes of the default strategy, which change no state (distribute)
     int n_layers;               // layer calls in progress (model)
     bool training;              // the mode of the innermost one that is neither functional nor sequential
+    bool training_left_out;     // that one was given no mode (model)
     int autocast;               // mu_dtype that reads of a layer's weights are converted to; 0: none (model, graph)
     const void *policy;         // mu_layer_policy of the layers that are being made; NULL: the program's (model)
     struct mu_host_results *host_results;  // of the look-ups of the model whose step this is; NULL: none (model)

@@ -424,14 +424,16 @@ static mu_value *run_layer(mu_layer *layer, mu_value *inputs, const mu_call_cont
     mu_context *thread = mu__context();
     mu__line_push(thread, site);
     const int outer = thread->autocast;
-    const bool outer_mode = thread->training;
+    const bool outer_mode = thread->training, outer_left_out = thread->training_left_out;
     thread->autocast = autocast_of(layer);
     thread->training = context->training;
+    thread->training_left_out = context->training_left_out;
     mu_value *outputs = layer->ops->host_spec     ? mu__host_layer_call(layer, inputs, context)
                         : mu__layer_is_own(layer) ? call_own(layer, inputs, context)
                                                   : layer->ops->call(layer, inputs, context);
     thread->autocast = outer;
     thread->training = outer_mode;
+    thread->training_left_out = outer_left_out;
     if (outputs && layer->activity && mu__losses_activity(layer, outputs) != MU_OK)
         outputs = NULL;
     mu__line_pop(thread);

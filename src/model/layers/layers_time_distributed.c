@@ -122,9 +122,11 @@ static bool asks_for_rows(const mu_layer *layer)
     return asks;
 }
 
-static mu_tensor *call_once(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, bool training)
+// Calls the layer inside in the mode of `outer_call`.
+static mu_tensor *call_once(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, const mu_call_context *outer_call)
 {
-    const mu_call_context context = {.training = training, .mask = mask ? mu_of(mask) : NULL};
+    const mu_call_context context = {.training = outer_call->training, .mask = mask ? mu_of(mask) : NULL,
+                                     .training_left_out = outer_call->training_left_out};
     const mu_tensor *outer = mu__row_mask_set(mu_tensor_rank(mask) == 1 ? mask : NULL);
     mu_value *y = x ? mu__layer_call(layer->sublayers.items[0], mu_of(x), &context, NULL) : NULL;
     mu__row_mask_set(outer);
@@ -141,7 +143,7 @@ static mu_tensor *refuse_unknown_steps(const mu_layer *layer)
 }
 
 // Steps one after the other, in the order of time.
-static mu_tensor *call_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, bool training)
+static mu_tensor *call_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, const mu_call_context *context)
 {
     const int64_t n = mu_tensor_dim(x, 1);
     if (n == MU_UNKNOWN)
@@ -151,7 +153,7 @@ static mu_tensor *call_steps(const mu_layer *layer, mu_tensor *x, mu_tensor *mas
     if (status == MU_OK && mask)
         status = mu_unstack(mask, (int)n, 1, masks);
     for (int64_t i = 0; status == MU_OK && i < n; i++)
-        status = (steps[i] = call_once(layer, steps[i], masks[i], training)) ? MU_OK : mu_error_code();
+        status = (steps[i] = call_once(layer, steps[i], masks[i], context)) ? MU_OK : mu_error_code();
     if (status == MU_OK)
         y = mu_stack((int)n, steps, 1);
     mu__free(steps);
@@ -182,7 +184,7 @@ static mu_tensor *mask_of_outputs(mu_tensor *mask, const mu_tensor *x, const mu_
 static mu_value *ask_call(mu_value *arguments, void *layer)
 {
     mu_tensor *x = mu_at(arguments, 0), *mask = mu_value_count(arguments) > 1 ? mu_at(arguments, 1) : NULL;
-    return mu_of(call_once(layer, fold(x), mask ? fold(mask) : NULL, true));
+    return mu_of(call_once(layer, fold(x), mask ? fold(mask) : NULL, &(mu_call_context){.training = true}));
 }
 
 // Calls the layer inside for a step of training in a trace of its own, which nothing runs: so it builds all layers that
@@ -221,18 +223,18 @@ static mu_tensor *refuse_new_weights(const mu_layer *layer)
 }
 
 // All steps at once where that is the same.
-static mu_tensor *call_all(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, bool training)
+static mu_tensor *call_all(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, const mu_call_context *context)
 {
     const mu_layer *inner = layer->sublayers.items[0];
     const time_distributed *state = layer->state;
-    const bool open = training && !mu__layer_is_built(inner);  // the call may build layers
+    const bool open = context->training && !mu__layer_is_built(inner);  // the call may build layers
     bool in_order = false, order_of_new = false;
     if ((open && !state->asked && ask(layer, x, mask) != MU_OK) || has_effects(inner, &in_order) != MU_OK)
         return NULL;
     in_order |= open && state->failed && mu_tensor_dim(x, 1) != MU_UNKNOWN;
-    if ((in_order && training) || is_stateful(inner))
-        return call_steps(layer, x, mask, training);
-    mu_tensor *y = unfold(call_once(layer, fold(x), mask ? fold(mask) : NULL, training), x);
+    if ((in_order && context->training) || is_stateful(inner))
+        return call_steps(layer, x, mask, context);
+    mu_tensor *y = unfold(call_once(layer, fold(x), mask ? fold(mask) : NULL, context), x);
     if (!y || !open || has_effects(inner, &order_of_new) != MU_OK)
         return y;
     return order_of_new ? refuse_new_weights(layer) : y;
@@ -249,7 +251,7 @@ static mu_value *time_distributed_call(mu_layer *layer, mu_value *inputs, const 
     if (mu__pending())
         return NULL;
     const bool deep = mu_tensor_rank(mask) > 2, passes_mask = deep || asks_for_rows(layer->sublayers.items[0]);
-    mu_tensor *y = call_all(layer, x, passes_mask ? mask : NULL, context->training);
+    mu_tensor *y = call_all(layer, x, passes_mask ? mask : NULL, context);
     if (y && deep)
         mu_call_set_mask(context, mu_of(mask_of_outputs(mask, x, y)));
     return mu_of(y);

@@ -164,7 +164,8 @@ static void set_mask(const mu_layer *layer, const mu_value *outputs, const mu_ca
 static mu_value *bidirectional_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     mu_tensor *mask = mu__mask_at(context->mask, 0);
-    const mu_call_context inner = {.training = context->training, .mask = mask ? mu_of(mask) : NULL};
+    const mu_call_context inner = {.training = context->training, .mask = mask ? mu_of(mask) : NULL,
+                                   .training_left_out = context->training_left_out};
     const int given = mu_value_count(inputs) - 1;
     const mu_recurrent *a = mu__recurrent_of(layer->sublayers.items[0]);
     if (given != 0 && given != 2 * a->n_states) {
@@ -254,7 +255,8 @@ static mu_status normalize(const mu_layer *layer)
 
 static mu_value *spectral_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
-    const mu_call_context inner = {.training = context->training, .mask = context->mask};
+    const mu_call_context inner = {.training = context->training, .mask = context->mask,
+                                   .training_left_out = context->training_left_out};
     if (context->training && normalize(layer) != MU_OK)
         return NULL;
     return mu__layer_call(layer->sublayers.items[0], inputs, &inner, NULL);

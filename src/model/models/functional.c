@@ -57,7 +57,7 @@ static mu_layer_call *new_call(mu_layer *layer, mu_value *inputs, const mu_call_
     call->inputs = mu_retain(inputs);
     call->mask = mu_retain(context->mask);
     call->reverse = context->reverse;
-    call->says_training = !context->training_left_out;
+    call->has_mode = !context->training_left_out;
     call->training = context->training;
     call->graph = mu__graph_new(layer ? mu_layer_name(layer) : "mu_input");
     return call->graph ? mu__give(call) : (mu_release(call), NULL);
@@ -101,7 +101,8 @@ static mu_value *trace_call(mu_value *arguments, void *arg)
     if (!c->masked)
         return mu__layer_call(c->layer, arguments, c->context, NULL);
     const mu_call_context context = {.training = c->context->training, .mask = mu_value_at(arguments, 1),
-                                     .reverse = c->context->reverse};
+                                     .reverse = c->context->reverse,
+                                     .training_left_out = c->context->training_left_out};
     return mu__layer_call(c->layer, mu_value_at(arguments, 0), &context, NULL);
 }
 
@@ -314,7 +315,7 @@ static mu_value *call_mask(const mu_functional_run *r, const mu_layer_call *call
 // A run that is given no mode leaves it to each call.
 static mu_call_context mode_of(const mu_layer_call *call, const mu_call_context *run)
 {
-    const bool own = run->training_left_out && call->says_training;
+    const bool own = run->training_left_out && call->has_mode;
     return (mu_call_context){.training = own ? call->training : run->training,
                              .training_left_out = run->training_left_out && !own};
 }

@@ -13,7 +13,7 @@ struct mu_layer_call {
     mu_value *inputs;   // nest of layer tensors and constants; retained; NULL: an input
     mu_value *mask;     // the caller's masks of the inputs, such a nest too; retained; NULL: those that the inputs have
     bool reverse;       // called with .reverse
-    bool says_training, training;  // the mode that the call was given, for runs that are given none
+    bool has_mode, training;  // the mode that the call was given, for runs that are given none
     int64_t moment;     // calls that were made later have larger numbers
     mu_graph *graph;    // one `input` node per output
     char *name;         // of an input; owned

@@ -237,7 +237,7 @@ static mu_status add_arguments(const writer *w, const mu_layer_call *call, json_
         MU_TRY(add_masks(w, call, kwargs));
     if (call->reverse)
         MU_TRY(mu__json_member(kwargs, "reverse", json_true()));
-    if (call->says_training)
+    if (call->has_mode)
         MU_TRY(mu__json_member(kwargs, "training", json_boolean(call->training)));
     return mu__fields_call_json(&call->layer->ops->class, call->layer->args, kwargs);
 }

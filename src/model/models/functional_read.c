@@ -193,7 +193,7 @@ typedef struct arguments {
     json_t *operands;                    // owned
     bool states;                         // behind the first operand are first states
     bool reverse;
-    bool says_training, training;        // the mode of a run that is given none
+    bool has_mode, training;             // the mode of a run that is given none
     const json_t *masks[MU_OPERAND_MASKS];
     int n_masks;                         // up to the last one that is given
 } arguments;
@@ -239,7 +239,7 @@ static mu_status add_keywords(reader *r, const operation *o, const json_t *call,
         MU_TRY(is_computed(r, o, call, key, &computed));
         const int index = known ? -1 : mask_index(o, key);
         if (strcmp(key, "training") == 0 && json_is_boolean(value)) {
-            out->says_training = true;
+            out->has_mode = true;
             out->training = json_is_true(value);
         } else if (!known && o->layer->ops->takes_reverse && strcmp(key, "reverse") == 0 && json_is_true(value))
             out->reverse = true;
@@ -326,7 +326,7 @@ static mu_status make_call(reader *r, operation *o, const json_t *call)
     json_decref(a.operands);
     if (!inputs || (a.n_masks > 0 && !masks))
         return mu_error_code();
-    const mu_call_context context = {.training = a.training, .training_left_out = !a.says_training, .mask = masks,
+    const mu_call_context context = {.training = a.training, .training_left_out = !a.has_mode, .mask = masks,
                                      .reverse = a.reverse};
     mu_value *outputs = mu__layer_connect(o->layer, inputs, &context);
     return outputs ? MU_PUSH(&o->outputs, outputs) : mu_error_code();

@@ -64,14 +64,14 @@ static mu_value *call(const mu_call_args *given, const char *function)
     const bool inside = mu__context()->n_layers > 0, left_out = !MU_GIVEN(&args, training);
     if (!inputs || mu__pending())
         return NULL;
-    // A call inside a layer's function that says nothing of the mode has that of the layer, as in Keras.
+    // A call inside a layer's function that is given no mode has that of the layer, or none like it, as in Keras.
     mu_call_context context = {.training = left_out && inside ? mu__context()->training : args.training,
                                .mask = mask_of(&args, inputs), .reverse = args.reverse, .training_left_out = left_out};
     if (mu__pending())
         return NULL;
     if (mu__has_layer_tensor(inputs) || (context.mask && mu__has_layer_tensor(context.mask)))
         return mu__layer_connect(args.model, inputs, &context);
-    context.training_left_out = left_out && !inside;
+    context.training_left_out = left_out && (!inside || mu__context()->training_left_out);
     // Weights made here belong to the model's strategy, even if its scope is closed.
     mu_scope_guard scope = {0};
     const bool opens = mu__context()->replica == NULL && args.model->strategy;

@@ -487,11 +487,34 @@ static void calls_keep_their_mode(void **state)
     }
 }
 
+static mu_value *call_attribute(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_call_values(mu_layer_attribute(layer, "inside"), .inputs = inputs);
+}
+
+// The same in a layer around the model, which is given no mode either.
+static void wrapped_calls_keep_their_mode(void **state)
+{
+    (void)state;
+    mu_tensor *ones = mu_ones(mu__floatx(), 2, (int64_t[]){8, 40}), *steps = mu_ones(mu__floatx(), 3,
+                                                                                     (int64_t[]){8, 2, 40});
+    mu_layer *own = mu_layer_new("own", .call = call_attribute);
+    assert_int_equal(mu_layer_set_attribute(own, "inside", always_drops()), MU_OK);
+    mu_layer *const layers[] = {own, mu_time_distributed(always_drops())};
+    for (size_t i = 0; i < MU_COUNT(layers); i++) {
+        mu_tensor *x = i == 0 ? ones : steps;
+        assert_false(all_kept(need(mu_call(layers[i], x))));
+        assert_true(all_kept(need(mu_call(layers[i], x, .training = false))));
+        assert_false(all_kept(need(mu_call(mu_sequential(layers[i]), x))));
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(residual_computes),
-        MODEL_TEST(calls_keep_their_mode),
+        MODEL_TEST(calls_keep_their_mode), MODEL_TEST(wrapped_calls_keep_their_mode),
         MODEL_TEST(embeddings_are_reversed),
         MODEL_TEST(residual_trains_alike_on_replicas),
         MODEL_TEST(layers_are_shared),
