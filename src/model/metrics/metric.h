@@ -16,8 +16,9 @@ typedef struct mu_metric_ops {
     double (*result)(const mu_metric *metric, const double *sums);
     int (*results)(const mu_metric *metric, const double *sums, double *out);
     bool maximized;            // larger is better
-    bool by_column;            // the states have as many numbers as the predictions columns, in `columns`
-    int64_t (*columns_of)(const void *args);  // of by_column: those that the options say; 0, or NULL: the first batch's
+    bool by_column;            // the sizes of the states depend on `columns` of the metric
+    // columns_of returns the number of columns that the options give; 0: the first batch says it. Optional: so it does.
+    int64_t (*columns_of)(const void *args);
 } mu_metric_ops;
 
 // A class of metrics and the function that makes one; the other fields of its mu_metric_ops by name.

@@ -233,16 +233,25 @@ static mu_status categorical_update(mu_metric *metric, mu_tensor *y_true, mu_ten
     }
 static const mu_field threshold_fields[] = THRESHOLD_FIELDS(false), class_fields[] = THRESHOLD_FIELDS(true);
 
+// The numbers of the classes in one row, which broadcasts; where how many there are is unknown, in the shape of y_pred.
+static mu_tensor *class_numbers(mu_tensor *y_pred)
+{
+    const int last = mu_tensor_rank(y_pred) - 1;
+    const int64_t n = mu_tensor_dim(y_pred, last);
+    return n == MU_UNKNOWN ? mu_cumsum(mu_cast(mu_ones_like(y_pred), MU_I64), last, true, false)
+                           : mu_range(MU_I64, 0, (double)n, 1);
+}
+
 // Whether the label is among the k largest outputs: fewer than k are larger than that of the label. As in TensorFlow,
 // outputs that equal the last one of these count too, and a row with one that is not finite has no largest.
 static mu_status top_k(mu_metric *metric, mu_tensor *labels, mu_tensor *y_pred, mu_tensor *weights)
 {
     const int last = mu_tensor_rank(y_pred) - 1;
-    mu_tensor *k = mu_constant(MU_I64, ((const mu_top_k_args *)metric->args)->k);
-    mu_tensor *numbers = mu_cumsum(mu_cast(mu_ones_like(y_pred), MU_I64), last, true, false);
-    mu_tensor *is_label = mu_equal(numbers, mu_expand_dims(mu_cast(labels, MU_I64), -1));
-    mu_tensor *of_label = mu_reduce_sum(mu_where(is_label, y_pred, mu_zeros_like(y_pred)), last, .keep_dims = true);
-    mu_tensor *larger = mu_reduce_sum(mu_cast(mu_greater(y_pred, of_label), MU_I64), -1);
+    mu_tensor *k = mu_constant(MU_I32, ((const mu_top_k_args *)metric->args)->k);
+    mu_tensor *is_label = mu_equal(class_numbers(y_pred), mu_expand_dims(mu_cast(labels, MU_I64), -1));
+    mu_tensor *zero = mu_constant(mu_tensor_dtype(y_pred), 0);
+    mu_tensor *of_label = mu_reduce_sum(mu_where(is_label, y_pred, zero), last, .keep_dims = true);
+    mu_tensor *larger = mu_reduce_sum(mu_cast(mu_greater(y_pred, of_label), MU_I32), -1);
     mu_tensor *known = mu_logical_and(mu_reduce_any(is_label, -1), mu_reduce_all(mu_is_finite(y_pred), -1));
     mu_tensor *values = mu_cast(mu_logical_and(known, mu_less(larger, k)), mu__floatx());
     return values ? mu__mean_update(metric, values, weights) : mu_error_code();

@@ -47,17 +47,19 @@ static mu_status need_binary(const mu_metric *metric, const mu_tensor *y_true, c
 static mu_status need_columns(const mu_metric *metric, const selection *by, const mu_tensor *y_true,
                               const mu_tensor *y_pred)
 {
-    char seen[MU_SHAPE_TEXT];
+    char seen[MU_SHAPE_TEXT], labels[64] = "";
     const int64_t columns = y_pred->shape.rank > 1 ? mu_tensor_dim(y_pred, -1) : 0;
     if ((by->top_k == 0 && by->class_id < 0 && by->labels == 0) || columns == MU_UNKNOWN)
         return MU_OK;
     if (y_true->shape.rank == y_pred->shape.rank && by->top_k <= columns && by->class_id < columns &&
         (by->labels == 0 || (by->labels == columns && y_pred->shape.rank == 2)))
         return MU_OK;
+    if (by->labels)
+        snprintf(labels, sizeof labels, ", %lld in all", (long long)by->labels);
     return mu__error(MU_INVALID_ARGUMENT, "metric '%s': the predictions have shape %s; expected [batch, classes] with "
                      "more than class_id %d and at least top_k %d classes%s, and labels of the same shape",
                      metric->name, mu__shape_text(&y_pred->shape, seen), by->class_id, by->top_k,
-                     by->labels ? ", as many as num_labels" : "");
+                     labels);
 }
 
 // x with the classes that are not among the k largest of their row far below every threshold.
@@ -477,27 +479,30 @@ static double *auc_thresholds(const mu_auc_args *args)
 }
 
 // Those of the first batch, if the options do not say how many labels there are.
-static mu_status know_columns(mu_metric *metric, const mu_tensor *y_pred)
+static mu_status find_columns(const mu_metric *metric, const mu_tensor *y_pred, int64_t *columns)
 {
     char seen[MU_SHAPE_TEXT];
-    if (metric->columns == 0 && mu_tensor_rank(y_pred) == 2 && mu_tensor_dim(y_pred, 1) != MU_UNKNOWN)
-        metric->columns = mu_tensor_dim(y_pred, 1);
-    return metric->columns > 0 ? MU_OK
-                               : mu__error(MU_INVALID_ARGUMENT, "metric '%s': the predictions have shape %s; with "
-                                           "multi_label they must be [batch, labels]", metric->name,
-                                           mu__shape_text(&y_pred->shape, seen));
+    *columns = metric->columns;
+    if (*columns == 0 && mu_tensor_rank(y_pred) == 2 && mu_tensor_dim(y_pred, 1) != MU_UNKNOWN)
+        *columns = mu_tensor_dim(y_pred, 1);
+    return *columns > 0 ? MU_OK
+                        : mu__error(MU_INVALID_ARGUMENT, "metric '%s': the predictions have shape %s; with multi_label "
+                                    "they must be [batch, labels]", metric->name,
+                                    mu__shape_text(&y_pred->shape, seen));
 }
 
 static mu_status auc_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
 {
     const mu_auc_args *args = metric->args;
     const bool weigh = args->label_weights && !args->multi_label;
-    MU_TRY(know_columns(metric, y_pred));
-    const selection by = {.class_id = -1, .labels = args->multi_label ? metric->columns : 0,
+    int64_t columns;
+    MU_TRY(find_columns(metric, y_pred, &columns));
+    const selection by = {.class_id = -1, .labels = args->multi_label ? columns : 0,
                           .label_weights = weigh ? row_of(args->n_label_weights, args->label_weights) : NULL};
     decisions d;
     mu_tensor *probabilities = args->from_logits ? mu_sigmoid(y_pred) : y_pred;
     MU_TRY(probabilities ? take_decisions(metric, y_true, probabilities, weights, &by, &d) : mu_error_code());
+    metric->columns = columns;  // only now, so that a batch that is refused says nothing
     double *thresholds = auc_thresholds(args);
     const mu_status status = count_all(metric, &d, args->num_thresholds, thresholds, args->multi_label);
     mu__free(thresholds);
