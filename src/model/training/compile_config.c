@@ -58,6 +58,8 @@ static json_t *loss_options(const mu_loss *loss)
         json_object_del(options, "reduction") == 0)
         return options;
     json_decref(options);
+    if (!mu__pending())
+        mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the options of the loss '%s'", mu_loss_name(loss));
     return NULL;
 }
 
@@ -89,15 +91,20 @@ static bool name_says_all(const mu_metric *metric)
     return same;
 }
 
+// One of Keras's own functions, which is stored by its name.
+static json_t *function_json(const char *name)
+{
+    return json_pack("{s:s, s:s, s:s, s:s}", "module", "builtins", "class_name", "function", "config", name,
+                     "registered_name", name);
+}
+
 // A metric of a loss with options is Keras's mean of its function.
 static json_t *loss_metric_json(const mu_metric *metric)
 {
     const mu_class *class = &metric->loss->ops->class;
     json_t *options = loss_options(metric->loss);
-    json_t *function = json_pack("{s:s, s:s, s:s, s:s}", "module", "builtins", "class_name", "function", "config",
-                                 class->name, "registered_name", class->name);
-    if (options && function && mu__json_member(options, "name", json_string(metric->name)) == MU_OK &&
-        mu__json_member(options, "fn", function) == MU_OK)
+    if (options && mu__json_member(options, "name", json_string(metric->name)) == MU_OK &&
+        mu__json_member(options, "fn", function_json(class->name)) == MU_OK)
         return mu__keras_json("keras.metrics", "MeanMetricWrapper", options);
     json_decref(options);
     return NULL;
@@ -177,6 +184,8 @@ json_t *mu__compile_json(const mu_model *model)
     json_decref(metrics);
     json_decref(optimizer);
     json_decref(losses);
+    if (!mu__pending())
+        mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the configuration that the model was compiled with");
     return NULL;
 }
 
