@@ -86,8 +86,8 @@ mu_status mu__pjrt_check_memory(const mu_pjrt_plan *plan, const mu_pjrt_programs
         return MU_OK;
     const int64_t need = part.arguments + part.outputs + part.temporaries - part.aliased;
     mu__log(MU_LOG_DEBUG,
-            "'%s' needs %.1f MB on each device: arguments %.1f, results %.1f, of which %.1f are arguments, and %.1f "
-            "for what is between them",
+            "'%s' needs %.1f MB on each device: arguments %.1f, results %.1f, of which %.1f are arguments, and "
+            "temporaries %.1f",
             plan->graph->name, (double)need / 1e6, (double)part.arguments / 1e6, (double)part.outputs / 1e6,
             (double)part.aliased / 1e6, (double)part.temporaries / 1e6);
     if (need <= there_is || there_is <= 0)

@@ -28,7 +28,7 @@ const pj_api *mu__pjrt_plugin(const char *name);
 bool mu__pjrt_plugin_has(const char *name, const char *flag);  // whether its library has an option of this name
 // Options of XLA that programs may have to be compiled without, as bits 1 << n (compile_options.c).
 // mu__pjrt_switches returns those of `wanted` that the plugin has and XLA_FLAGS leaves open.
-enum { MU_PJRT_XNNPACK, MU_PJRT_FAST_MIN_MAX, MU_PJRT_CONCURRENT_ORDER, MU_PJRT_SWITCHES };
+enum { MU_PJRT_XNNPACK, MU_PJRT_FAST_MIN_MAX, MU_PJRT_SCHEDULER, MU_PJRT_SWITCHES };
 unsigned mu__pjrt_switches(const char *plugin, unsigned wanted);
 bool mu__pjrt_installed(const char *name);  // whether a file for this plugin exists
 bool mu__pjrt_named(const char *name);      // whether PJRT_NAMES_AND_LIBRARY_PATHS gives its file

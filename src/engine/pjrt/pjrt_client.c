@@ -189,7 +189,7 @@ static void log_client(const mu_pjrt_client *client)
 // five, or end in a deadlock: seen with xla-cpu-pjrt 0.0.1 on a processor with AVX2 (decision 111), wrong numbers in
 // JAX's programs too, and neither without XNNPACK. With fast minima and maxima a NaN in the second operand is lost
 // (decision 140). With the order of operations that is meant for concurrency, a training step needs a quarter more
-// memory for what is between its operations, and is slower (decision 147).
+// memory for temporaries, and is slower (decision 147).
 static unsigned options_to_avoid(const mu_pjrt_client *client, const char *name)
 {
     static const char cpu[] = "cpu";
@@ -201,7 +201,7 @@ static unsigned options_to_avoid(const mu_pjrt_client *client, const char *name)
     }
     if (platform.bytes != sizeof cpu - 1 || memcmp(platform.text, cpu, sizeof cpu - 1) != 0)
         return 0;
-    return mu__pjrt_switches(name, 1u << MU_PJRT_FAST_MIN_MAX | 1u << MU_PJRT_CONCURRENT_ORDER |
+    return mu__pjrt_switches(name, 1u << MU_PJRT_FAST_MIN_MAX | 1u << MU_PJRT_SCHEDULER |
                                        (client->n_devices > 1) << MU_PJRT_XNNPACK);
 }
 

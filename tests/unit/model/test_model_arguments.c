@@ -290,7 +290,6 @@ static void failed_arguments_stay_failed(void **state)
     PENDING(mu_distribute_dataset(NULL, failed_data()));
 }
 
-// Arrays are cut and shuffled as a dataset of them would be; with the same order the weights are the same.
 // An object or its name, one or several, as in Keras.
 static void names_stand_for_objects(void **state)
 {
@@ -319,6 +318,7 @@ static void names_stand_for_objects(void **state)
     assert_int_equal(mu_history_epochs(history), 0);
 }
 
+// Arrays are cut and shuffled as a dataset of them would be; with the same order the weights are the same.
 static void arrays_are_a_dataset(void **state)
 {
     (void)state;
