@@ -500,10 +500,12 @@ static void wrapped_calls_keep_their_mode(void **state)
     mu_tensor *ones = mu_ones(mu__floatx(), 2, (int64_t[]){8, 40}), *steps = mu_ones(mu__floatx(), 3,
                                                                                      (int64_t[]){8, 2, 40});
     mu_layer *own = mu_layer_new("own", .call = call_attribute);
+    mu_model *subclassed = mu_model_subclass("subclassed", .call = call_attribute);
     assert_int_equal(mu_layer_set_attribute(own, "inside", always_drops()), MU_OK);
-    mu_layer *const layers[] = {own, mu_time_distributed(always_drops())};
+    assert_int_equal(mu_layer_set_attribute(subclassed, "inside", always_drops()), MU_OK);
+    mu_layer *const layers[] = {mu_time_distributed(always_drops()), own, subclassed};
     for (size_t i = 0; i < MU_COUNT(layers); i++) {
-        mu_tensor *x = i == 0 ? ones : steps;
+        mu_tensor *x = i == 0 ? steps : ones;
         assert_false(all_kept(need(mu_call(layers[i], x))));
         assert_true(all_kept(need(mu_call(layers[i], x, .training = false))));
         assert_false(all_kept(need(mu_call(mu_sequential(layers[i]), x))));
