@@ -84,7 +84,8 @@ static mu_tensor *read_at_last(mu_variable *variable)
         mu__sleep_ns(1000000000);
     }
     const bool may_be_gone = r->disturbed && r->replicas == 0 && r->recovery.snapshots == 0;
-    if (value == NULL && !(may_be_gone && strstr(error.message, "no variable")))
+    const bool is_gone = strstr(error.message, "no variable") || strstr(error.message, "nobody has a copy or a snap");
+    if (value == NULL && !(may_be_gone && is_gone))
         run_fails("a variable cannot be read: %s", error.message);
     return value;
 }
