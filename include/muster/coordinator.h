@@ -90,7 +90,7 @@ MU_API mu_status mu_done(mu_coordinator *coordinator, bool *done);
 // per-worker value.
 MU_API mu_value *mu_fetch(mu_value *value);
 
-// ---- What every worker has for itself -----------------------------------------------------------
+// ---- Per-worker values and datasets -------------------------------------------------------------
 
 typedef mu_value mu_per_worker;  // a value of kind MU_VALUE_PER_WORKER
 

@@ -133,7 +133,7 @@ typedef enum mu_value_kind {
     MU_VALUE_PER_REPLICA,
     MU_VALUE_MIRRORED,
     MU_VALUE_SLICES,
-    MU_VALUE_PER_WORKER,  // a value that each worker of a coordinator has for itself
+    MU_VALUE_PER_WORKER,  // a per-worker value of a coordinator
     MU_VALUE_REMOTE       // the result of a call that a coordinator scheduled
 } mu_value_kind;
 

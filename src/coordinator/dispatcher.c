@@ -35,7 +35,7 @@ static void *run_attempt(mu_dispatcher *d, const mu_call *call, mu_value *argume
     return function && own ? run_traced(d, function, own, failure) : NULL;
 }
 
-// Makes what the worker has for itself, there if it can be sent, else in this process.
+// Makes the worker's per-worker values: on the worker if their function can be sent, else in this process.
 static void *make(mu_dispatcher *d, mu_maker *maker, mu_task_failure *failure)
 {
     const mu_coordinator *c = d->coordinator;

@@ -1,4 +1,4 @@
-// Values that each worker has for itself: see per_worker.h.
+// Per-worker values: see per_worker.h.
 #include "coordinator/per_worker.h"
 
 #include "base/callback.h"

@@ -1,4 +1,4 @@
-// Values that each worker has for itself: made once on each, and made again when a worker comes back.
+// Per-worker values: made once on each worker, and made again when a worker comes back.
 #ifndef MU_SRC_COORDINATOR_PER_WORKER_H
 #define MU_SRC_COORDINATOR_PER_WORKER_H
 

@@ -203,7 +203,7 @@ static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments,
     return NULL;
 }
 
-// ---- What each worker has for itself ------------------------------------------------------------
+// ---- Per-worker values ---------------------------------------------------------------------------
 
 // Only tensors can be sent.
 static bool all_tensors(const mu_value *value)

@@ -26,7 +26,7 @@ typedef struct mu_task_ops {
     // the end; the thread's cancellation ends it earlier. On error it returns NULL and fills `failure`, which is zeroed
     // before.
     mu_value *(*call)(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure);
-    // keep takes over what each worker has for itself, a value or a dataset: it returns what arguments then have in its
+    // keep takes over a per-worker value or dataset: it returns what arguments then have in its
     // place (a mu_remote_input), owned by the caller. Fails as call does; with UNIMPLEMENTED for what can only stay
     // here. Optional: everything stays here.
     void *(*keep)(mu_task *task, void *made, mu_task_failure *failure);

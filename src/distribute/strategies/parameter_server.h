@@ -64,7 +64,7 @@ void mu__served_copies_end(mu_servers *servers);
 // number is appended. Owned by the caller.
 mu_variable *mu__make_remote_variable(mu_strategy *strategy, const mu_variable_args *args, int server);
 
-// ---- Values that each worker has for itself (per_worker_variable.c) -----------------------------
+// ---- Per-worker values (per_worker_variable.c) --------------------------------------------------
 
 // mu__per_worker_values_make gives a worker in another process its values of a graph's per-worker variables, unless it
 // has them.
