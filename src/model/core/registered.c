@@ -17,7 +17,7 @@ typedef struct registered_class {
 static struct { registered_class *items; size_t n, capacity; } classes;
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
-// Call it under the lock, which `classes` may move without.
+// With the lock held: adding a class may move the items.
 static const registered_class *find_locked(const char *name)
 {
     for (size_t i = 0; i < classes.n; i++)
