@@ -243,11 +243,27 @@ static const mu_spec *concrete_spec(const mu_concrete *concrete, size_t i)
     return &concrete->graph->inputs.items[i]->out[0];
 }
 
+// For arguments of one structure: whether the leaves that are no tensors are the same objects. A graph holds the
+// variables that it was traced with, so other variables need another graph.
+static bool same_objects(const mu_value *a, const mu_value *b)
+{
+    if (!a)
+        return true;
+    if (a->leaf) {
+        const bool tensor = mu__is(a->leaf, &mu__tensor_type);
+        return tensor == mu__is(b->leaf, &mu__tensor_type) && (tensor || a->leaf == b->leaf);
+    }
+    for (int i = 0; i < a->n; i++)
+        if (!same_objects(a->items[i], b->items[i]))
+            return false;
+    return true;
+}
+
 // Same types, ranks and owners, so that one trace with unknown axes can serve both.
 static bool comparable(const mu_concrete *concrete, const mu_value *arguments, const signature *s, const void *owner)
 {
     if (concrete->owner != owner || !mu__value_same_structure(concrete->inputs, arguments) ||
-        (size_t)s->n != concrete->graph->inputs.n)
+        (size_t)s->n != concrete->graph->inputs.n || !same_objects(concrete->inputs, arguments))
         return false;
     for (int i = 0; i < s->n; i++) {
         const mu_spec *spec = concrete_spec(concrete, (size_t)i);
@@ -296,6 +312,10 @@ static void explain(const mu_function *function, const mu_value *arguments, cons
     if ((size_t)s->n != before->graph->inputs.n || !mu__value_same_structure(before->inputs, arguments)) {
         mu__log(MU_LOG_INFO, "tracing again: the arguments are nested in another way, with %d tensors instead of %zu",
                 s->n, before->graph->inputs.n);
+        return;
+    }
+    if (!same_objects(before->inputs, arguments)) {
+        mu__log(MU_LOG_INFO, "tracing again: the arguments have other variables");
         return;
     }
     char new_text[MU_SHAPE_TEXT], old_text[MU_SHAPE_TEXT];
