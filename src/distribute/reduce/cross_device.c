@@ -70,27 +70,40 @@ static mu_status same_beside_axes(const mu_reducing *r, int i, mu_tensor *const 
                      mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other));
 }
 
+// The number of elements of one part along the axes, float64; an op where a trace does not know a size.
+static mu_tensor *size_along_axes(const mu_reducing *r, mu_tensor *part)
+{
+    mu_tensor *sizes = NULL;
+    double known = 1;
+    for (int k = 0; k < r->n_axes; k++) {
+        const int axis = part ? mu__axis(r->axes[k], part->shape.rank, "mu_reduce") : -1;
+        if (axis < 0)
+            return NULL;
+        if (part->shape.dims[axis] != MU_UNKNOWN) {
+            known *= (double)part->shape.dims[axis];
+            continue;
+        }
+        mu_tensor *size = mu_cast(mu_dim_size(part, axis), MU_F64);
+        sizes = sizes ? mu_multiply(sizes, size) : size;
+    }
+    mu_tensor *product = mu_constant(MU_F64, known);
+    return sizes ? mu_multiply(sizes, product) : product;
+}
+
 // Reduces over an axis inside each replica, then over replicas. For MEAN it adds sums and counts, so that every element
 // has the same weight.
 static mu_tensor *reduce_with_axis(const mu_reducing *r, int n, mu_tensor *const *parts)
 {
-    mu_tensor *sum = NULL;
-    double count = 0;
+    mu_tensor *sum = NULL, *count = NULL;
     for (int i = 0; i < n; i++) {
-        double elements = 1;
-        for (int k = 0; k < r->n_axes; k++) {
-            const int axis = parts[i] ? mu__axis(r->axes[k], parts[i]->shape.rank, "mu_reduce") : -1;
-            if (axis < 0)
-                return NULL;
-            elements *= (double)parts[i]->shape.dims[axis];
-        }
-        count += elements;
-        mu_tensor *part = mu_reduce_sum(parts[i], .axes = r->axes, .n_axes = r->n_axes);
+        mu_tensor *size = size_along_axes(r, parts[i]);
+        mu_tensor *part = size ? mu_reduce_sum(parts[i], .axes = r->axes, .n_axes = r->n_axes) : NULL;
         if (!part || (sum && same_beside_axes(r, i, parts, sum, part) != MU_OK))
             return NULL;
         sum = sum ? mu_add(sum, part) : part;
+        count = count ? mu_add(count, size) : size;
     }
-    return r->op == MU_MEAN && sum ? mu__mean_over(sum, mu_constant(MU_F64, count)) : sum;
+    return r->op == MU_MEAN && sum ? mu__mean_over(sum, count) : sum;
 }
 
 // Text that workers compare before they fetch each other's parts: operation, axes, and who asks.
