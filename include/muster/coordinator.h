@@ -58,12 +58,13 @@ typedef struct mu_schedule_args {
 // mu_schedule puts a call of a function into the queue, and returns its result, which is not there yet (a value of kind
 // MU_VALUE_REMOTE). Where the arguments hold a per-worker value, the function gets the value of the worker that runs
 // it, and of a per-worker dataset its next element. The function is traced under the strategy, as for one replica: here
-// if no argument is per worker, else on the thread of the first worker that runs it. Calls begin in the order of their
-// schedules. Blocks: while the queue is full, or another thread is in mu_join; and if an earlier call has failed, also
-// with no_wait, until the cancelled calls have ended, for MUSTER_TIMEOUT at most. Errors: of an earlier call (then this
-// one is cancelled too); DEADLINE_EXCEEDED, likewise, if cancelled calls do not end; INVALID_ARGUMENT for a result of
-// mu_schedule among the arguments (fetch it first), and for values of another coordinator; RESOURCE_EXHAUSTED with
-// no_wait.
+// if no argument is per worker, else on the thread of the first worker that runs it. In it, what is for all replicas
+// (mu_run, mu_reduce, mu_strategy_gather, mu_local_results) is done with the worker alone, its only replica. Calls
+// begin in the order of their schedules. Blocks: while the queue is full, or another thread is in mu_join; and if an
+// earlier call has failed, also with no_wait, until the cancelled calls have ended, for MUSTER_TIMEOUT at most. Errors:
+// of an earlier call (then this one is cancelled too); DEADLINE_EXCEEDED, likewise, if cancelled calls do not end;
+// INVALID_ARGUMENT for a result of mu_schedule among the arguments (fetch it first), and for values of another
+// coordinator; RESOURCE_EXHAUSTED with no_wait.
 #define mu_schedule(...) mu_schedule_with(MU_ARGS(mu_schedule_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_schedule_with(const mu_schedule_args *args);
 

@@ -229,17 +229,20 @@ MU_API void mu_timeout_close(mu_timeout_guard *guard);
 // mu_run runs a traced function on every replica in parallel and returns its results, one component per replica.
 // `arguments`: each replica gets its component of a per-replica value; other values go to all replicas; NULL means
 // none. The replicas' tensors for one argument may differ in size along any axis. A result that comes from outside the
-// function is returned as one value; a result made inside is returned per replica. A function that returns nothing
-// yields an empty list, so NULL always means failure. Errors: INVALID_ARGUMENT if a per-replica or mirrored value has a
-// number of components other than the number of local replicas (so too in all functions below that take values), or if
-// the replicas' tensors differ in type or rank. If a replica fails, mu_run fails with its error and the other replicas
-// are released.
+// function is returned as one value; a result made inside is returned per replica. Arguments may hold variables; other
+// variables than in an earlier call are traced again. A function that returns nothing yields an empty list, so NULL
+// always means failure. Errors: INVALID_ARGUMENT if a per-replica or mirrored value has a number of components other
+// than the number of local replicas (so too in all functions below that take values), or if the replicas' tensors
+// differ in type or rank. If a replica fails, mu_run fails with its error and the other replicas are released.
 MU_API mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *arguments);
 
 // mu_function_call calls a function from any context. During a trace the call becomes part of that trace; in a replica
-// of mu_run_callback it runs eagerly there; otherwise the default strategy runs it. Several threads may call one
-// function at the same time: one of them traces it while the others wait, and runs on the same device are serialized.
-// Errors: FAILED_PRECONDITION for endless recursion of functions.
+// of mu_run_callback it runs eagerly there. In a scope, a merge or an update of a strategy it is ordinary code, op by
+// op, which may do what is done outside of replicas, such as mu_run and mu_reduce. Otherwise it runs traced, on the
+// device of mu_set_device if one is set, or under the default strategy, where variables with a copy for each of several
+// replicas can be read, ON_READ ones excepted, but not written. Several threads may call one function at the same time:
+// one of them traces it while the others wait, and runs on the same device are serialized. Errors: FAILED_PRECONDITION
+// for endless recursion of functions, and under the default strategy for such variables and what is for replicas.
 MU_API mu_value *mu_function_call(mu_function *function, mu_value *arguments);
 
 // mu_run_callback calls a C function eagerly for every local replica. Only one replica runs at a time, until it ends or

@@ -92,6 +92,7 @@ typedef struct mu_strategy_scope {
     bool updating;                        // inside an update function: a variable means the context's component
     struct mu_strategy_replica *merging;  // inside a merge_call of a trace: the replica that is traced
     bool set;                             // made by mu_set_strategy
+    bool device;                          // made by mu_set_device: functions that are called run on the device
     bool mixed;                           // inside a scope of the default strategy: variables are not allowed
     bool part;                            // a part of a sharded variable is made: it is not partitioned again
     bool colocated;                       // variables go where another one is
@@ -128,6 +129,14 @@ mu_status mu__strategy_usable(const mu_strategy *strategy);
 // mu__need_cross_replica checks that the caller is in the cross-replica (or default) context of this strategy. Errors:
 // FAILED_PRECONDITION inside a replica, or under another strategy.
 mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function);
+
+// mu__need_own_copies fails where `function` would update one of several copies of a variable: outside of the replicas
+// that have them, and of updates of each copy. Errors: FAILED_PRECONDITION.
+mu_status mu__need_own_copies(const mu_variable *variable, const char *function);
+
+// mu__in_call returns whether this is a function for a worker of a coordinator, while it is traced for this strategy.
+// The worker is the only replica there, so what is for all replicas (mu_run, mu_reduce) is done with it alone.
+bool mu__in_call(const mu_strategy *strategy);
 
 // The thread's context before mu__enter_replica, for mu__leave_replica.
 typedef struct mu_saved_context {

@@ -8,7 +8,11 @@ mu_status mu_set_device(const char *device)
     if (mu__pending())
         return mu_error_code();
     mu_strategy *strategy = device ? mu_one_device_strategy(device) : NULL;
-    return mu__pending() ? mu_error_code() : mu__set_strategy(strategy, "mu_set_device");
+    if (mu__pending() || mu__set_strategy(strategy, "mu_set_device") != MU_OK)
+        return mu_error_code();
+    if (strategy)
+        ((mu_strategy_scope *)mu__context()->scope)->device = true;
+    return MU_OK;
 }
 
 // ---- Timeouts -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@
 // cross-replica context of the innermost scope's strategy. Calls in a wrong context fail with FAILED_PRECONDITION.
 #include "distribute/servers/aggregation.h"
 #include "distribute/distribute.h"
+#include "distribute/servers/aggregation.h"
 #include "distribute/run/eager_device.h"
 #include "distribute/core/job.h"
 #include "distribute/strategies/parameter_server.h"
@@ -403,15 +404,35 @@ static const char *call_on_replicas(const char *function)
     return NULL;
 }
 
+bool mu__in_call(const mu_strategy *strategy)
+{
+    const mu_strategy_replica *replica = mu__replica();
+    return replica && replica->strategy == strategy && strategy->ops->scheduled && mu__context()->trace;
+}
+
+// What else can be done where functions of one replica are traced, and need several.
+static mu_status refuse_under_default(const mu_strategy *strategy, const char *function)
+{
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "%s of %s is called in a function that the default strategy traces, where it has no replicas; "
+                     "call the function in MU_SCOPE of the strategy, or call its C function itself",
+                     function, mu_strategy_name(strategy));
+}
+
 mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function)
 {
     const mu_strategy *current = mu__current_strategy();
     MU_TRY(mu__strategy_usable(strategy));
+    if (current == mu_default_strategy() && current != strategy && mu__context()->trace)
+        return refuse_under_default(strategy, function);
     if (current && current != strategy)
         return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under %s%s; strategies may not be mixed", function,
                          mu_strategy_name(strategy), mu__another(strategy, current), mu_strategy_name(current));
     if (!mu__context()->replica)
         return MU_OK;
+    if (mu__in_call(strategy))
+        return mu__refuse_in_calls(false, function, "the replicas that it would combine are calls, which do not see "
+                                   "each other's values; return the value, and combine what mu_fetch gives");
     const char *instead = call_on_replicas(function);
     return mu__error(MU_FAILED_PRECONDITION,
                      "%s is called inside a function that runs on replicas; call %s%sit outside, or in a merge_call",

@@ -12,18 +12,25 @@ static mu_value *nothing(void)
     return mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL));
 }
 
+// Calls the function where this thread is, which is where the default strategy's replica is.
+static mu_value *run_here(mu_replica_fn *fn, void *arg, mu_value *arguments)
+{
+    mu_context *context = mu__context();
+    const mu_tape *outer = context->tape;
+    mu_value *mine = mu__give(mu__select(arguments, 0));
+    mu_value *result = mine ? fn(mine, arg) : NULL;
+    while (context->tape && context->tape != outer)  // close tapes that fn opened
+        mu_tape_close(context->tape);
+    return result;
+}
+
 static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments)
 {
     mu_strategy_replica replica = {.replica = {.id = strategy->first_replica}, .strategy = strategy};
     mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable,
                                            .apply = mu__eager_apply_of(strategy)}, .strategy = strategy};
-    mu_context *context = mu__context();
-    const mu_tape *outer = context->tape;
     mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);
-    mu_value *mine = mu__give(mu__select(arguments, 0));
-    mu_value *result = mine ? fn(mine, arg) : NULL;
-    while (context->tape && context->tape != outer)  // close tapes that fn opened
-        mu_tape_close(context->tape);
+    mu_value *result = run_here(fn, arg, arguments);
     mu__leave_replica(before);
     return result;
 }
@@ -38,8 +45,9 @@ mu_value *mu__run_callback_replicas(mu_strategy *strategy, mu_replica_fn *fn, vo
     if (mu__need_components(strategy, arguments, "mu_run_callback") != MU_OK ||
         (!arguments && !(arguments = nothing())))
         return NULL;
-    mu_value *result = strategy->n_replicas == 1 ? run_alone(strategy, fn, arg, arguments)
-                                                 : mu__give(mu__eager_run(strategy, fn, arg, arguments));
+    mu_value *result = strategy == mu_default_strategy() ? run_here(fn, arg, arguments)
+                       : strategy->n_replicas == 1       ? run_alone(strategy, fn, arg, arguments)
+                                                         : mu__give(mu__eager_run(strategy, fn, arg, arguments));
     if (mu__pending())
         return NULL;
     return result ? result : nothing();

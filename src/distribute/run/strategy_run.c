@@ -500,6 +500,14 @@ static bool needs_calling(const mu_strategy *strategy)
     return strategy && strategy->n_replicas == 1 && context->tape && !context->trace;
 }
 
+// A function as ordinary code, where this thread is.
+static mu_value *call_in_place(const mu_function *function, mu_value *arguments)
+{
+    mu_value *given = arguments ? arguments : mu_list(MU_END);
+    mu_value *result = given ? mu__function_inline(function, given) : NULL;
+    return result || mu__pending() ? result : mu_list(MU_END);
+}
+
 static mu_value *run(mu_strategy *given, mu_function *function, mu_value *arguments, bool equal)
 {
     if (mu__pending())
@@ -509,6 +517,8 @@ static mu_value *run(mu_strategy *given, mu_function *function, mu_value *argume
         return NULL;
     }
     mu_strategy *strategy = mu__strategy_or_default(given);
+    if (mu__in_call(strategy))
+        return mu__need_components(strategy, arguments, "mu_run") == MU_OK ? call_in_place(function, arguments) : NULL;
     if (needs_calling(strategy))
         return mu_run_callback(strategy, call_eagerly, function, arguments);
     mu_running *running = start_run(strategy, function, arguments, equal);
@@ -525,6 +535,16 @@ mu_value *mu__run_equal(mu_strategy *strategy, mu_function *function, mu_value *
     return run(strategy, function, arguments, true);
 }
 
+// The strategy on whose replica a called function runs here; NULL: outside of replicas of a strategy it is ordinary
+// code, which may do what is done outside of replicas.
+static mu_strategy *runs_calls(void)
+{
+    const mu_strategy_scope *scope = (const mu_strategy_scope *)mu__context()->scope;
+    if (!mu_has_strategy())
+        return mu_default_strategy();
+    return scope->device ? scope->strategy : NULL;
+}
+
 // In a trace or an eager replica the function becomes part of what runs there.
 mu_value *mu_function_call(mu_function *function, mu_value *arguments)
 {
@@ -535,7 +555,10 @@ mu_value *mu_function_call(mu_function *function, mu_value *arguments)
         mu__error(MU_INVALID_ARGUMENT, "mu_function_call: the function is NULL");
         return NULL;
     }
-    if (!context->trace && !context->replica)
-        return mu_run(NULL, function, arguments);
-    return mu__function_inline(function, arguments);
+    if (context->trace || context->replica)
+        return mu__function_inline(function, arguments);
+    mu_strategy *strategy = runs_calls();
+    if (strategy)
+        return mu_run(strategy, function, arguments);
+    return mu__need_value(arguments, "mu_function_call") == MU_OK ? call_in_place(function, arguments) : NULL;
 }

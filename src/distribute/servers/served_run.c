@@ -512,7 +512,9 @@ mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *co
 
 void mu__warn_unscheduled(mu_strategy *strategy, const char *function)
 {
-    if (strategy->servers && mu__context()->request == 0 && !atomic_exchange(&strategy->servers->warned, true))
+    const mu_context *context = mu__context();
+    if (strategy->servers && context->request == 0 && !context->trace &&
+        !atomic_exchange(&strategy->servers->warned, true))
         mu__log(MU_LOG_WARNING, "%s under %s works in this process, not on the workers; for those, schedule a function "
                 "with mu_schedule", function, mu_strategy_name(strategy));
 }
