@@ -494,9 +494,10 @@ typedef struct mu_apply_gradients_args {
 // gradient_accumulation_steps or in mu_loss_scale_optimizer, exchange sums of the variable's shape. The optimizer's own
 // clipping is applied first, to each replica's gradients; with gradient_accumulation_steps, to the mean of all
 // replicas' and steps' gradients. Errors: INVALID_ARGUMENT for gradients without variables, or with another number of
-// them, and for a gradient of another type or shape than its variable; for variables on servers UNAVAILABLE, CANCELLED
-// and DATA_LOSS (muster/parameter_server.h), and FAILED_PRECONDITION where calls are applied together and the variable
-// is assigned in a body of control flow, or was read or assigned too late.
+// them, and for a gradient of another type or shape than its variable; FAILED_PRECONDITION for a variable of which
+// several replicas have a copy, outside of these; for variables on servers UNAVAILABLE, CANCELLED and DATA_LOSS
+// (muster/parameter_server.h), and FAILED_PRECONDITION where calls are applied together and the variable is assigned in
+// a body of control flow, or was read or assigned too late.
 #define mu_apply_gradients(...) \
     mu_apply_gradients_with(MU_ARGS(mu_apply_gradients_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_apply_gradients_with(const mu_apply_gradients_args *args);

@@ -193,6 +193,12 @@ mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indice
 mu_status mu__parts_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 mu_status mu__on_read_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
 mu_status mu__deferred_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
+// mu__need_own_replica fails on a replica of another strategy than the variable's, unless the variable is whole there:
+// mu__is_whole_by_default returns whether this is a replica of the default strategy and the variable has one copy.
+mu_status mu__need_own_replica(const mu_variable *variable);
+bool mu__is_whole_by_default(const mu_variable *variable);
+// mu__has_other_copies returns whether several replicas of another strategy than this one have a copy each.
+bool mu__has_other_copies(const mu_strategy *strategy, const mu_variable *variable);
 bool mu__has_local_copies(const mu_strategy *strategy, const mu_variable *variable);
 bool mu__has_own_copies(const mu_strategy *strategy, const mu_variable *variable);
 mu_tensor *mu__read_components(mu_variable *variable);

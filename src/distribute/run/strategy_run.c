@@ -165,20 +165,34 @@ static mu_replica_run *new_running(mu_strategy *strategy, mu_device *const *devi
 
 // ---- Start and wait -----------------------------------------------------------------------------
 
-// Replicas run at the same time, so a variable that they write needs a component for each.
+// Replicas run at the same time, so a variable that they write needs a component for each. One replica must not write
+// one of several.
+static mu_status check_write(const mu_strategy *strategy, const mu_resource *resource)
+{
+    const mu_variable *variable = (const mu_variable *)resource;
+    if (!mu__is(resource, &mu__variable_type) || resource->shared)
+        return MU_OK;
+    if (strategy->n_replicas > 1 && !strategy->ops->has_copies(strategy, variable))
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "variable '%s' is written on the replicas of %s, but was made outside of "
+                         "its scope and has no copy for each of them; make it inside MU_SCOPE",
+                         resource->name, mu_strategy_name(strategy));
+    if (strategy->n_replicas > 1 || !mu__has_other_copies(strategy, variable))
+        return MU_OK;
+    const mu_strategy *owner = variable->owner;
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "variable '%s' is written on the replica of %s, which would change the copy of one of the %d "
+                     "replicas of %s alone; run the function under the variable's strategy",
+                     resource->name, mu_strategy_name(strategy), owner->n_replicas, mu_strategy_name(owner));
+}
+
 static mu_status check_writes(const mu_strategy *strategy, const mu_graph *graph)
 {
-    for (size_t i = 0; strategy->n_replicas > 1 && i < graph->nodes.n; i++) {
+    for (size_t i = 0; i < graph->nodes.n; i++) {
         const mu_node *node = graph->nodes.items[i];
-        for (int r = 0; (node->flags & MU_OP_WRITES) && r < node->n_resources; r++) {
-            const mu_resource *resource = graph->resources.items[node->resources[r]];
-            if (mu__node_writes(node, r) && mu__is(resource, &mu__variable_type) && !resource->shared &&
-                !strategy->ops->has_copies(strategy, (const mu_variable *)resource))
-                return mu__error(MU_FAILED_PRECONDITION,
-                                 "variable '%s' is written on the replicas of %s, but was made outside of "
-                                 "its scope and has no copy for each of them; make it inside MU_SCOPE",
-                                 resource->name, mu_strategy_name(strategy));
-        }
+        for (int r = 0; (node->flags & MU_OP_WRITES) && r < node->n_resources; r++)
+            if (mu__node_writes(node, r))
+                MU_TRY(check_write(strategy, graph->resources.items[node->resources[r]]));
     }
     return MU_OK;
 }

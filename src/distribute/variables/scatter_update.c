@@ -140,6 +140,7 @@ mu_status mu__mirrored_scatter(mu_variable *variable, int kind, mu_tensor *indic
     const mu_strategy *strategy = variable->owner;
     const bool each = variable->aggregation == MU_AGGREGATION_NONE || strategy->n_replicas == 1;
     MU_TRY(check_kind(variable, kind));
+    MU_TRY(mu__need_own_replica(variable));
     if (mu__updating() || (mu__replica() && each))
         return raw_scatter(variable, kind, indices, values);
     if (!mu__replica()) {
@@ -153,7 +154,8 @@ mu_status mu__mirrored_scatter(mu_variable *variable, int kind, mu_tensor *indic
 // One plain variable: all updates are allowed, and all replicas' slices count.
 mu_status mu__central_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
 {
-    if (mu__updating())
+    MU_TRY(mu__need_own_replica(variable));
+    if (mu__updating() || mu__is_whole_by_default(variable))
         return raw_scatter(variable, kind, indices, values);
     if (!mu__replica()) {
         MU_TRY(mu__need_cross_replica(variable->owner, names[kind]));

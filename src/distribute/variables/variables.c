@@ -22,14 +22,35 @@ const char *mu__update_function(mu_update kind)
     return functions[kind];
 }
 
-// Replicas of another strategy have no component of this variable, and would write another replica's.
-static mu_status need_own_replica(const mu_variable *variable)
+bool mu__is_whole_by_default(const mu_variable *variable)
 {
     const mu_strategy_replica *replica = mu__replica();
-    if (!replica || replica->strategy == owner_of(variable))
+    return replica && replica->strategy == mu_default_strategy() &&
+           (owner_of(variable)->n_replicas == 1 || variable->resource.shared);
+}
+
+// Replicas of another strategy have no component of this variable, and would write another replica's.
+mu_status mu__need_own_replica(const mu_variable *variable)
+{
+    const mu_strategy_replica *replica = mu__replica();
+    if (!replica || replica->strategy == owner_of(variable) || mu__is_whole_by_default(variable))
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION,
-                     "variable '%s' of %s is assigned on a replica of %s%s; strategies may not be mixed",
+                     "variable '%s' of %s is assigned on a replica of %s%s, which has no component of it; strategies "
+                     "may not be mixed. Assign it outside of the function, or call the function in MU_SCOPE of the "
+                     "variable's strategy",
+                     variable->resource.name, mu_strategy_name(owner_of(variable)),
+                     mu__another(owner_of(variable), replica->strategy), mu_strategy_name(replica->strategy));
+}
+
+// Likewise, a replica of another strategy would see one component of those that make up the value.
+static mu_status need_own_read(const mu_variable *variable, const mu_strategy_replica *replica)
+{
+    if (!replica || replica->strategy == owner_of(variable) || mu__is_whole_by_default(variable))
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "ON_READ variable '%s' of %s is read on a replica of %s%s, which has no component of it; read it "
+                     "outside of the function, or call the function in MU_SCOPE of the variable's strategy",
                      variable->resource.name, mu_strategy_name(owner_of(variable)),
                      mu__another(owner_of(variable), replica->strategy), mu_strategy_name(replica->strategy));
 }
@@ -180,8 +201,8 @@ static mu_status eager_update(mu_variable *variable, mu_update kind, mu_tensor *
 
 static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
-    MU_TRY(need_own_replica(variable));
-    if (mu__updating() || (in_replica() && owner_of(variable)->n_replicas == 1))
+    MU_TRY(mu__need_own_replica(variable));
+    if (mu__updating() || (in_replica() && owner_of(variable)->n_replicas == 1) || mu__is_whole_by_default(variable))
         return mu__variable_update(variable, kind, value);
     const mu_strategy_replica *replica = mu__replica();
     if (replica && replica->eager && variable->aggregation != MU_AGGREGATION_NONE)
@@ -198,7 +219,7 @@ static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tenso
 
 static mu_status central_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
-    if (in_replica() && variable->aggregation == MU_AGGREGATION_NONE)
+    if (in_replica() && variable->aggregation == MU_AGGREGATION_NONE && !mu__is_whole_by_default(variable))
         return mu__error(MU_INVALID_ARGUMENT,
                          "variable '%s' of %s has aggregation NONE and is assigned on its %d replicas, which share it; "
                          "choose SUM, MEAN or ONLY_FIRST_REPLICA, or assign outside of the function",
@@ -267,6 +288,8 @@ static mu_tensor *read_in_sync(mu_variable *variable)
 static mu_tensor *on_read_read(mu_variable *variable)
 {
     const mu_strategy_replica *replica = mu__replica();
+    if (need_own_read(variable, replica) != MU_OK)
+        return NULL;
     if (replica && replica->sync_on_read)
         return read_in_sync(variable);
     if (replica || mu__updating())
@@ -278,7 +301,7 @@ static mu_tensor *on_read_read(mu_variable *variable)
 
 static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
-    MU_TRY(need_own_replica(variable));
+    MU_TRY(mu__need_own_replica(variable));
     if (in_replica() || mu__updating())
         return mu__variable_update(variable, kind, value);
     MU_TRY(mu__need_cross_replica(owner_of(variable), mu__update_function(kind)));
@@ -316,6 +339,26 @@ const mu_variable_rules mu__on_read_rules = {
 bool mu__has_local_copies(const mu_strategy *strategy, const mu_variable *variable)
 {
     return variable->n_components == strategy->n_local;
+}
+
+bool mu__has_other_copies(const mu_strategy *strategy, const mu_variable *variable)
+{
+    const mu_strategy *owner = variable->owner;
+    return owner && owner != strategy && owner->n_replicas > 1 && variable->rules && !variable->resource.shared &&
+           (variable->rules == owner->ops->on_write || variable->rules == owner->ops->on_read);
+}
+
+mu_status mu__need_own_copies(const mu_variable *variable, const char *function)
+{
+    const mu_strategy *here = mu__replica() ? mu__replica()->strategy : NULL;
+    if (!mu__has_other_copies(here, variable) || mu__updating() || mu__traced_replica() ||
+        (here && here->n_replicas > 1 && here->ops->has_copies(here, variable)))
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "%s updates variable '%s' outside of the %d replicas of %s, which would change the copy of one "
+                     "alone; call it in a function that mu_run runs under this strategy",
+                     function, variable->resource.name, owner_of(variable)->n_replicas,
+                     mu_strategy_name(owner_of(variable)));
 }
 
 // Another strategy's copies are not kept equal between workers.

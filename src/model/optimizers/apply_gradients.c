@@ -530,6 +530,8 @@ static mu_status leave_gradients(const pairs *p)
 static mu_status apply(pairs *p)
 {
     MU_TRY(mu__optimizer_need(given_optimizer(p)));
+    for (int i = 0; i < p->n; i++)
+        MU_TRY(mu__need_own_copies(p->variables[i], "mu_apply_gradients"));
     MU_TRY(unscale(p));
     MU_TRY(p->args->gradient_accumulation_steps ? MU_OK : clip(p));
     MU_TRY(densify(p));

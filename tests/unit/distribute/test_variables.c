@@ -174,8 +174,9 @@ static void scatters_of_integer_means(void **state)
     mu_tensor *row = mu_zeros(MU_I32, 1, (int64_t[]){1}), *three = mu_tensor_new(MU_I32, 1, (int64_t[]){1}, &(int){3});
     assert_int_equal(mu_variable_scatter_add(s.variable, row, three), MU_OK);
     assert_components(s.variable, 3, 3);
-    s.variable = counters(strategy_of(1), MU_I32, MU_AGGREGATION_MEAN);
-    assert_non_null(mu_run_callback(strategy_of(1), scatter_rows, &s, NULL));
+    mu_strategy *alone = strategy_of(1);
+    s.variable = counters(alone, MU_I32, MU_AGGREGATION_MEAN);
+    assert_non_null(mu_run_callback(alone, scatter_rows, &s, NULL));
     s.variable = counters(strategy, MU_I32, MU_AGGREGATION_SUM);
     assert_non_null(mu_run_callback(strategy, scatter_rows, &s, NULL));
     assert_components(s.variable, 3, 3);
