@@ -29,7 +29,7 @@ extern const one_case accumulator_cases[], sharded_cases[], resolver_cases[], tp
 extern const one_case coordinator_call_cases[], lost_task_cases[], preempted_cases[];
 extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],
     rule_input_cases[], rule_training_cases[], rule_server_cases[];
-extern const one_case variation_cases[];
+extern const one_case variation_cases[], pin_core_cases[], pin_loop_cases[], pin_function_cases[], pin_server_cases[];
 
 // The first failure of the case that runs.
 void fail_case(int line, const char *format, ...) MU_PRINTF(2, 3);
@@ -48,6 +48,11 @@ void integer_mean_on_workers(mu_strategy *strategy);
 // Of uneven_axes.c, likewise:
 void uneven_on_workers(mu_strategy *strategy);
 void uneven_in_turn(mu_strategy *strategy);
+// Of pins_workers.c, likewise:
+void pins_of_input(mu_strategy *strategy);
+void pins_of_variables(mu_strategy *strategy);
+void pins_of_files(mu_strategy *strategy);
+void pins_of_gathers(mu_strategy *strategy);
 // Of preempted.c, likewise:
 void ps_158(mu_strategy *strategy);
 void ps_161(mu_strategy *strategy);

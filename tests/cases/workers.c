@@ -597,6 +597,10 @@ const one_case worker_cases[] = {
     {"rule_workers_values", .on_workers = rule_values, .workers = 2, .replicas = 2},
     {"rule_workers_merge", .on_workers = rule_merge, .workers = 2, .replicas = 2},
     {"rule_workers_variables", .on_workers = rule_variables, .workers = 2, .replicas = 2},
+    {"pin_workers_input", .on_workers = pins_of_input, .workers = 2, .replicas = 1},
+    {"pin_workers_variables", .on_workers = pins_of_variables, .workers = 2, .replicas = 1},
+    {"pin_workers_files", .on_workers = pins_of_files, .workers = 2, .replicas = 1},
+    {"pin_workers_gathers", .on_workers = pins_of_gathers, .workers = 2, .replicas = 1},
     {0},
 };
 

@@ -1,0 +1,218 @@
+// What TensorFlow's tests pin on two workers and no numbered case has.
+#include "cases.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define RUN(i) ((i) ? traced : eager)
+
+static int worker(const mu_strategy *strategy)
+{
+    return mu_strategy_worker_index(strategy);
+}
+
+static mu_value *plus_id(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_add(mu_value_tensor(arguments), id()));
+}
+
+static mu_value *run_and_reduce(mu_value *arguments, void *arg)
+{
+    return mu_reduce(arg, MU_SUM, mu_run(arg, mu_function_new(plus_id, NULL), arguments));
+}
+
+static mu_dataset *shares_of_hundred(const mu_input_context *context, void *arg)
+{
+    (void)arg;
+    mu_dataset *twice = mu_dataset_repeat(mu_dataset_range(0, 100, 1), 2);
+    mu_dataset *data = mu_dataset_batch(twice, mu_per_replica_batch_size(context, 10));
+    return mu_dataset_shard(data, context->num_input_pipelines, context->input_pipeline_id);
+}
+
+static mu_dataset *shares_of_fourteen(const mu_input_context *context, void *arg)
+{
+    (void)arg;
+    mu_dataset *data = mu_dataset_batch(mu_dataset_range(0, 14, 1), mu_per_replica_batch_size(context, 8));
+    return mu_dataset_shard(data, context->num_input_pipelines, context->input_pipeline_id);
+}
+
+static mu_value *give_back(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_add(mu_value_tensor(arguments), mu_constant(MU_I64, 0)));
+}
+
+void pins_of_input(mu_strategy *s)
+{
+    const int w = worker(s);
+    MU_SCOPE(s)
+        EXPECT(mu_function_call(mu_function_new(run_and_reduce, s), mu_of(scalar(3))), 7);
+    mu_value *first = mu_next(mu_iterate(mu_distribute_datasets_from_function(s, shares_of_hundred, NULL)));
+    if (w == 0)
+        EXPECT(first, 0, 1, 2, 3, 4);
+    else
+        EXPECT(first, 5, 6, 7, 8, 9);
+    mu_function *f = mu_function_new(give_back, NULL);
+    mu_iterator *it = mu_iterate(mu_distribute_dataset(s, mu_dataset_batch(mu_dataset_range(0, 14, 1), 8)));
+    mu_value *got = mu_run(s, f, mu_next(it));
+    CHECK(got);
+    got = mu_run(s, f, mu_next(it));
+    if (w == 0)
+        EXPECT(got, 8, 9, 10);
+    else
+        EXPECT(got, 11, 12, 13);
+    it = mu_iterate(mu_distribute_datasets_from_function(s, shares_of_fourteen, NULL));
+    CHECK(mu_run(s, f, mu_next(it)));
+    got = mu_run(s, f, mu_next(it));
+    if (w == 0)
+        EXPECT(got, 8, 9, 10, 11);
+    else
+        EXPECT(got, 12, 13);
+}
+
+typedef struct literal_job {
+    mu_variable *v;
+    assign_fn *assign;
+    mu_tensor *value;
+} literal_job;
+
+static mu_value *assign_literal(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    const literal_job *j = arg;
+    return j->assign(j->v, j->value) == MU_OK ? read_of(j->v) : NULL;
+}
+
+static mu_value *read_here(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return read_of(arg);
+}
+
+static mu_value *all_reduce_plus_id(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_value *leaf = mu_value_at(mu_variables((mu_variable *)arg, MU_END), 0);
+    return mu_of(mu_add(mu_value_tensor(mu_all_reduce_value(MU_SUM, leaf)), id()));
+}
+
+typedef mu_status scatter_fn(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
+typedef struct scattering {
+    mu_variable *v;
+    scatter_fn *scatter;
+} scattering;
+
+// Rows id and id + 1 get id + 1 and id + 2.
+static mu_value *scatter_rows(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    const scattering *j = arg;
+    mu_tensor *rows = mu_add(INDICES(0, 1), mu_replica_id());
+    mu_tensor *values = mu_cast(mu_add(rows, INDICES(1, 1)), mu_variable_dtype(j->v));
+    return j->scatter(j->v, rows, values) == MU_OK ? read_of(j->v) : NULL;
+}
+
+static mu_value *update_part(mu_variable *variable, mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_variable_assign_add(variable, mu_at(arguments, 0)) == MU_OK ? read_of(variable) : NULL;
+}
+
+void pins_of_variables(mu_strategy *s)
+{
+    static assign_fn *const assigns[] = {mu_variable_assign, mu_variable_assign_add, mu_variable_assign_sub};
+    const int w = worker(s);
+    for (int i = 0; i < 48; i++) {
+        const int a = i / 12, k = i / 4 % 3, how = i % 4;
+        if (a == MU_AGGREGATION_SUM && how < 2)
+            continue;
+        literal_job j = {on_write(s, 0, (mu_variable_aggregation)a), assigns[k], scalar(k == 2 ? -1 : 1)};
+        if (how < 2)
+            CHECK(RUN(how)(s, assign_literal, &j));
+        else
+            CHECK(j.assign(j.v, j.value) == MU_OK);
+        EXPECT(components(j.v), 1);
+        EXPECT(RUN(how % 2)(s, read_here, j.v), 1);
+    }
+    mu_variable *v = on_write(s, 2, MU_AGGREGATION_MEAN);
+    EXPECT(eager(s, all_reduce_plus_id, v), 4 + w);
+    EXPECT(traced(s, all_reduce_plus_id, v), 4 + w);
+    for (int i = 0; i < 2; i++) {
+        const mu_variable_synchronization how = MU_SYNCHRONIZATION_ON_WRITE;
+        mu_variable *x = variable(s, VECTOR(0, 0, 0), how, MU_AGGREGATION_MEAN);
+        mu_variable *y = variable(s, INDICES(0, 0, 0), how, MU_AGGREGATION_SUM);
+        mu_variable *z = variable(s, VECTOR(1, 6, 1), how, MU_AGGREGATION_SUM);
+        EXPECT(RUN(i)(s, scatter_rows, &(scattering){x, mu_variable_scatter_sub}), -.5, -2, -1.5);
+        EXPECT(RUN(i)(s, scatter_rows, &(scattering){y, mu_variable_scatter_add}), 1, 4, 3);
+        EXPECT(RUN(i)(s, scatter_rows, &(scattering){z, mu_variable_scatter_div}), 1, 1.5, 1.0 / 3);
+    }
+    mu_variable *n = on_write(s, 0, MU_AGGREGATION_NONE);
+    EXPECT(mu_update_variable(s, n, update_part, NULL, mu_list(scalar(w + 1), MU_END)), w + 1);
+    EXPECT(components(n), w + 1);
+}
+
+static mu_value *four_minus_id(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_variable_assign(arg, mu_subtract(scalar(4), id())) == MU_OK ? mu_list(MU_END) : NULL;
+}
+
+static mu_status file_of(mu_variable *v, const char *path, bool restore)
+{
+    mu_checkpoint *checkpoint = mu_checkpoint_new(.variables = mu_variables(v, MU_END));
+    return restore ? mu_checkpoint_restore(checkpoint, path) : mu_checkpoint_save(checkpoint, path);
+}
+
+void pins_of_files(mu_strategy *s)
+{
+    char path[64];
+    snprintf(path, sizeof path, "/tmp/muster-pin-%d", (int)getppid());
+    for (int a = MU_AGGREGATION_SUM; a <= MU_AGGREGATION_MEAN; a++) {
+        mu_variable *v = on_read(s, 1, (mu_variable_aggregation)a);
+        CHECK(traced(s, four_minus_id, v));
+        EXPECT(components(v), 4 - worker(s));
+        CHECK(file_of(v, path, false) == MU_OK && file_of(v, path, true) == MU_OK);
+        EXPECT(components(v), 3.5);
+        EXPECT(read_of(v), a == MU_AGGREGATION_SUM ? 7 : 3.5);
+        mu_variable *plain = mu_variable_new(scalar(0), "v");
+        CHECK(file_of(plain, path, true) == MU_OK);
+        EXPECT(read_of(plain), a == MU_AGGREGATION_SUM ? 7 : 3.5);
+    }
+    EXPECT(mu_reduce(s, MU_SUM, mu_of(scalar(1))), 2);
+    if (worker(s) == 0)
+        unlink(path);
+}
+
+static mu_value *rows_of_id(const mu_value_context *context, void *arg)
+{
+    const int64_t size = context->replica_id + 1;
+    return mu_of(mu_ones(MU_F32, 2, arg ? (int64_t[]){1, size} : (int64_t[]){size, 1}));
+}
+
+static mu_value *gather_nest(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *second = mu_reshape(VECTOR(1, 2, 1, 2), 3, (int64_t[]){1, 2, 2});
+    return mu_all_gather_value(mu_list(mu_value_at(arguments, 0), second, MU_END), 1);
+}
+
+static mu_value *gather_rows(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_all_gather(mu_at(arguments, 0), 0));
+}
+
+void pins_of_gathers(mu_strategy *s)
+{
+    static int wide;
+    mu_value *tall = mu_distribute_values(s, rows_of_id, NULL), *flat = mu_distribute_values(s, rows_of_id, &wide);
+    EXPECT(mu_strategy_gather(s, tall, 0), 1, 1, 1);
+    EXPECT(mu_strategy_gather(s, flat, 1), 1, 1, 1);
+    EXPECT(mu_run_callback(s, gather_rows, NULL, mu_list(tall, MU_END)), 1, 1, 1);
+    EXPECT(mu_run(s, mu_function_new(gather_rows, NULL), mu_list(tall, MU_END)), 1, 1, 1);
+    EXPECT(mu_run(s, mu_function_new(gather_nest, NULL), mu_list(flat, MU_END)), 1, 1, 1, 1, 2, 1, 2, 1, 2, 1, 2);
+    EXPECT(mu_run_callback(s, gather_nest, NULL, mu_list(flat, MU_END)), 1, 1, 1, 1, 2, 1, 2, 1, 2, 1, 2);
+    CHECK(!mu_strategy_gather(s, flat, 0));
+    EXPECT_ERROR(MU_INVALID_ARGUMENT);
+}
