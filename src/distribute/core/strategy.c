@@ -4,7 +4,6 @@
 // cross-replica context of the innermost scope's strategy. Calls in a wrong context fail with FAILED_PRECONDITION.
 #include "distribute/servers/aggregation.h"
 #include "distribute/distribute.h"
-#include "distribute/servers/aggregation.h"
 #include "distribute/run/eager_device.h"
 #include "distribute/core/job.h"
 #include "distribute/strategies/parameter_server.h"
