@@ -149,7 +149,7 @@ void check_end(int store, subject target, mu_value *value)
 void check_back(const mu_store *store)
 {
     stores_run *r = &now_running;
-    const int64_t group = store->restored_epoch - store->number;
+    const int64_t group = store->restores.items[store->restores.n - 1].epoch - store->number;
     for (int i = 0; i < r->n_back; i++)
         if (r->back[i].store == store->number && r->back[i].group == group)
             return;

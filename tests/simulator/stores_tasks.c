@@ -55,7 +55,7 @@ void server_run(server_task *s)
             s->due_ns = MU_MIN(s->due_ns, mu__client_step(stores->stores.items[i]->copy));
     s->due_ns = MU_MIN(s->due_ns, mu__stores_step(stores));
     for (size_t i = 0; i < stores->stores.n; i++)
-        if (stores->stores.items[i]->restored_at >= 0)
+        if (stores->stores.items[i]->restores.n > 0)
             check_back(stores->stores.items[i]);
     if (mu__pending())
         run_fails("server %d left an error behind: %s", s->host, mu_error_take().message);

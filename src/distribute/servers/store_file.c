@@ -145,7 +145,7 @@ mu_status mu__rows_read(const char *path, mu_value **rows, mu_value **seen, int6
     const mu_status status = *sequence >= 0
                                  ? read_all(file, rows, seen)
                                  : mu__error(MU_DATA_LOSS, "%s is not a snapshot of a parameter server, or it is "
-                                             "damaged; delete it", path);
+                                             "damaged", path);
     mu_release(file);
     return status;
 }

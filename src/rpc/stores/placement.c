@@ -48,8 +48,10 @@ typedef struct store_view {
     mu_rpc_result *result;     // owned
     mu_rpc_result *cut;        // owned; of a cut in progress
     bool cut_done;
+    int64_t cut_at, written_at; // sequence number of that cut; of the last that all stores have written
     int64_t retry_ns;
-    int64_t updates_lost;      // since it went back to a snapshot, of those counted
+    mu_restores restores;      // the times that it was ordered back to a snapshot
+    int n_unheard;             // of those, the last ones that it may have followed or not
     mu_status not_back;        // why it could not, as the log last said, and when; MU_OK: the log has not said it
     int64_t not_back_ns;
 } store_view;
@@ -162,6 +164,18 @@ static bool is_there(const mu_placement *p, int server, uint64_t process)
     return server != NOBODY && p->servers[server].process == process && process != 0;
 }
 
+// What the primary of a store says was lost when that went back to a snapshot in some epoch.
+static void note_lost(mu_placement *p, int number, int64_t epoch, int64_t lost)
+{
+    mu_restore *at = mu__restores_find(&p->stores[number].restores, epoch);
+    if (at == NULL || lost <= at->lost)
+        return;
+    p->numbers.updates_lost += lost - at->lost;
+    at->lost = lost;
+    mu__log(MU_LOG_WARNING, "store %d: %lld updates that were acknowledged are lost; its variables are those of the "
+            "snapshot", number, (long long)lost);
+}
+
 // Rows of all stores that a server knows: the epochs are what this coordinator must exceed.
 static void take_rows(mu_placement *p, int server, const mu_value *value)
 {
@@ -173,18 +187,17 @@ static void take_rows(mu_placement *p, int server, const mu_value *value)
         if (row[MU_STATE_STORE] < 0 || row[MU_STATE_STORE] >= p->n)
             continue;
         store_view *store = &p->stores[row[MU_STATE_STORE]];
-        if (store->primary != server || row[MU_STATE_EPOCH] != store->epoch)
+        if (store->primary == server && row[MU_STATE_ROLE] == MU_ROW_EARLIER)
+            note_lost(p, (int)row[MU_STATE_STORE], row[MU_STATE_EPOCH], row[MU_STATE_LOST]);
+        if (store->primary != server || row[MU_STATE_ROLE] == MU_ROW_EARLIER || row[MU_STATE_EPOCH] != store->epoch)
             continue;
         store->complete = store->copy != NOBODY && row[MU_STATE_COMPLETE] != 0;
         store->stuck = store->copy != NOBODY && row[MU_STATE_STUCK] != 0;
         if (store->complete)
             forget_slow(store);
-        if (row[MU_STATE_LOST] > store->updates_lost) {
-            p->numbers.updates_lost += row[MU_STATE_LOST] - store->updates_lost;
-            store->updates_lost = row[MU_STATE_LOST];
-            mu__log(MU_LOG_WARNING, "store %d: %lld updates that were acknowledged are lost; its variables are those "
-                    "of the snapshot", (int)row[MU_STATE_STORE], (long long)row[MU_STATE_LOST]);
-        }
+        if (store->restores.n > 0)
+            note_lost(p, (int)row[MU_STATE_STORE], store->restores.items[store->restores.n - 1].epoch,
+                      row[MU_STATE_LOST]);
     }
 }
 
@@ -272,6 +285,17 @@ static double order_seconds(const mu_placement *p, mu_order order)
     return order == MU_ORDER_RESTORE ? mu__setting_real(MU_SETTING_TIMEOUT) : 2 * p->heartbeat;
 }
 
+// Clients that have not told what they know since the oldest of many times are no longer counted, which is said.
+static void note_goes_back(mu_placement *p, int number)
+{
+    store_view *store = &p->stores[number];
+    const int64_t forgotten = store->restores.forgotten;
+    mu__restores_add(&store->restores, store->epoch, store->written_at);
+    if (forgotten == 0 && store->restores.forgotten != 0)
+        mu__log(MU_LOG_WARNING, "store %d has gone back to snapshots more than %d times: a lost update is not counted if "
+                "only clients know of it that have not called the store since the first", number, MU_MOST_RESTORES);
+}
+
 static void send_order(mu_placement *p, int number, mu_order order, int server, int copy)
 {
     store_view *store = &p->stores[number];
@@ -281,7 +305,7 @@ static void send_order(mu_placement *p, int number, mu_order order, int server, 
     mu_value *order_value =
         mu_list(mu__numbers_value(head, MU_N_LEAD),
                 mu__text_value(copy != NOBODY ? mu__client_address(p->servers[copy].client) : ""),
-                mu__text_value(p->folder), MU_END);
+                mu__text_value(p->folder), mu__restores_value(&store->restores), MU_END);
     store->result = mu__client_call(p->servers[server].client, "muster.store.lead", order_value,
                                     order_seconds(p, order), p->changed, p->changed_arg);
     if (store->result == NULL)
@@ -293,7 +317,7 @@ static void send_order(mu_placement *p, int number, mu_order order, int server, 
     store->epoch = p->epoch;
     store->promoting = order == MU_ORDER_PROMOTE;
     if (order == MU_ORDER_RESTORE)
-        store->updates_lost = 0; // the store counts again what it lacks now
+        note_goes_back(p, number);
     if (order != MU_ORDER_PROMOTE && order != MU_ORDER_LOST) {
         // Whoever was the copy may from now on lack what the primary acknowledges.
         store->copy = copy;
@@ -316,6 +340,7 @@ static void note_order(mu_placement *p, int number, int from)
     } else if (store->order == MU_ORDER_RESTORE) {
         p->numbers.restores++;
         p->restore_pause_ns = 0;
+        store->n_unheard = 0;
         store->not_back = MU_OK;
         forget_slow(store);
         mu__log(MU_LOG_WARNING, "store %d is on parameter server %d as snapshot %lld has it; updates acknowledged "
@@ -350,6 +375,12 @@ static void note_not_restored(mu_placement *p, int number, const mu_error_value 
     store_view *store = &p->stores[number];
     const int64_t now = mu__now_ns();
     store->primary_process = 0;
+    // One that was refused has not happened. Of those in a row that may have, two are kept: the list has few places.
+    store->n_unheard += unheard;
+    if (!unheard || store->n_unheard > 2) {
+        store->restores.n -= store->restores.n > 0;
+        store->n_unheard -= unheard;
+    }
     if (!unheard) {
         p->restore_pause_ns = MU_MIN(MU_MAX(2 * p->restore_pause_ns, PAUSE_NS), MOST_RESTORE_PAUSE_NS);
         p->restore_due_ns = now + p->restore_pause_ns;
@@ -581,8 +612,17 @@ static void end_cut(mu_placement *p, bool whole)
     p->numbers.failed_snapshots += !whole;
     if (whole)
         p->written = p->cut;
+    for (int i = 0; i < p->n && whole; i++)
+        p->stores[i].written_at = p->stores[i].cut_at;
     mu__log(whole ? MU_LOG_INFO : MU_LOG_WARNING, "snapshot %lld of all parameter servers is %s", (long long)p->cut,
             whole ? "written" : "not complete; the previous one is kept");
+}
+
+static void take_cut(store_view *store)
+{
+    const mu_value *at = mu_rpc_result_value(store->cut);
+    if (at != NULL && mu__numbers_of(at, &store->cut_at, 1) == MU_OK && store->cut_at < 0)
+        mu__error(MU_DATA_LOSS, "its server says that the snapshot has the change %lld", (long long)store->cut_at);
 }
 
 static void follow_cut(mu_placement *p)
@@ -592,7 +632,7 @@ static void follow_cut(mu_placement *p)
         store_view *store = &p->stores[i];
         if (store->cut != NULL && mu_rpc_result_is_done(store->cut)) {
             mu_error_value error;
-            mu_rpc_result_value(store->cut);
+            take_cut(store);
             mu__error_move(&error);
             if (error.code != MU_OK)
                 mu__log(MU_LOG_WARNING, "store %d: its snapshot failed: %s", i, error.message);

@@ -123,6 +123,17 @@ void mu__snapshot_delete_before(const mu_store *store, int64_t cut, const char *
                   &(obsolete){.folder = folder, .before = (long long)cut, .store = store->number});
 }
 
+// What reads the contents of a file knows no file, and may take them for a caller's arguments.
+static void name_file(const char *path)
+{
+    mu_error_value error;
+    if (!mu__pending() || path == NULL || strstr(mu_error_message(), path) != NULL)
+        return;
+    mu__error_move(&error);
+    const bool contents = error.code == MU_INVALID_ARGUMENT || error.code == MU_OUT_OF_RANGE;
+    mu__error(contents ? MU_DATA_LOSS : error.code, "%s cannot be read: %s", path, error.message);
+}
+
 int64_t mu__snapshot_read(mu_store *store, int64_t cut, const char *folder)
 {
     mu_value *rows = NULL, *seen = NULL;
@@ -136,6 +147,7 @@ int64_t mu__snapshot_read(mu_store *store, int64_t cut, const char *folder)
             mu__seen_load(&store->seen, seen);
         pthread_mutex_unlock(&store->stores->lock);
     }
+    name_file(path);
     mu__free(path);
     return mu__pending() ? -1 : at;
 }

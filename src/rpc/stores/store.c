@@ -171,8 +171,9 @@ void mu__store_drop(mu_store *store)
     mu_release(store->captured_seen);
     store->captured = store->captured_seen = NULL;
     store->role = MU_STORE_NONE;
-    store->begun = store->applied = store->copied = store->position = store->lost = 0;
-    store->restored_at = -1;
+    store->begun = store->applied = store->copied = store->position = 0;
+    store->restores = (mu_restores){0};
+    store->not_back[0] = '\0';
     store->complete = store->completion_acknowledged = store->promoting = store->gone = false;
     store->blocked_ns = 0;
     mu__store_release_waiting(store, mu__now_ns());
@@ -212,7 +213,6 @@ mu_store *mu__store_new(mu_stores *stores, int number)
         return NULL;
     store->stores = stores;
     store->number = number;
-    store->restored_at = -1;
     snprintf(store->staged.name, sizeof store->staged.name, "%d", number);
     mu__holder_begin(&store->staged.holder, &stores->kept->budget, "arguments that are staged for store",
                      store->staged.name);
@@ -225,19 +225,33 @@ mu_store *mu__store_new(mu_stores *stores, int number)
 
 int64_t mu__store_epoch(const mu_store *store) { return MU_MAX(store->epoch, store->led_epoch); }
 
-void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE])
+// The main row comes last: it says what the last time cost that the store went back, as it always did.
+int mu__store_state(const mu_store *store, int64_t *rows)
 {
+    const mu_restores *restores = &store->restores;
+    int n = 0;
+    for (int i = 0; i + 1 < restores->n; i++)
+        if (restores->items[i].lost > 0) {
+            int64_t *row = rows + (size_t)n++ * MU_N_STATE;
+            row[MU_STATE_STORE] = store->number;
+            row[MU_STATE_ROLE] = MU_ROW_EARLIER;
+            row[MU_STATE_EPOCH] = restores->items[i].epoch;
+            row[MU_STATE_APPLIED] = restores->items[i].sequence;
+            row[MU_STATE_LOST] = restores->items[i].lost;
+        }
+    int64_t *row = rows + (size_t)n++ * MU_N_STATE;
     row[MU_STATE_STORE] = store->number;
     row[MU_STATE_ROLE] = store->role;
     row[MU_STATE_EPOCH] = mu__store_epoch(store); // which the next coordinator must exceed
     row[MU_STATE_APPLIED] = store->applied;
     row[MU_STATE_COPIED] = store->copy != NULL ? store->copied : store->applied;
     row[MU_STATE_COMPLETE] = store->role == MU_STORE_PRIMARY ? store->completion_acknowledged : store->complete;
-    row[MU_STATE_LOST] = store->lost;
+    row[MU_STATE_LOST] = restores->n > 0 ? restores->items[restores->n - 1].lost : 0;
     row[MU_STATE_CUT] = store->stores->cut;
     row[MU_STATE_STUCK] =
         store->copy != NULL && (store->parted || store->replaced ||
                                 mu__now_ns() - store->heard_ns > (int64_t)(store->stores->heartbeat * 1e9));
+    return n;
 }
 
 // ---- Changes ------------------------------------------------------------------------------------

@@ -62,9 +62,11 @@ enum { MU_RECORD_SEQUENCE, MU_RECORD_CLIENT, MU_RECORD_REQUEST, MU_RECORD_OLDEST
 enum { MU_STAGE_NOTHING = 0 };
 enum { MU_STAGE_STORE, MU_STAGE_EPOCH, MU_STAGE_PROCESS, MU_STAGE_NUMBER, MU_STAGE_OLDEST, MU_N_STAGE };
 
-// A row of "muster.store.state".
+// A row of "muster.store.state". One with MU_ROW_EARLIER in the place of a role is about an earlier time that the store
+// went back to a snapshot: its epoch, the snapshot's sequence number as applied, and how many updates it lost.
 enum { MU_STATE_STORE, MU_STATE_ROLE, MU_STATE_EPOCH, MU_STATE_APPLIED, MU_STATE_COPIED, MU_STATE_COMPLETE,
        MU_STATE_LOST, MU_STATE_CUT, MU_STATE_STUCK, MU_N_STATE };
+enum { MU_ROW_EARLIER = 3 };
 
 // mu__numbers_value makes a vector of int64; mu__numbers_of reads one of exactly n. Errors: INVALID_ARGUMENT.
 mu_value *mu__numbers_value(const int64_t *numbers, int n);
@@ -129,6 +131,38 @@ void mu__seen_clear(mu_seen *seen);
 // mu__seen_value is the table as a value, for a copy or a snapshot; mu__seen_load reads it. Errors: DATA_LOSS.
 mu_value *mu__seen_value(const mu_seen *seen);
 mu_status mu__seen_load(mu_seen *seen, const mu_value *value);
+
+// ---- Times that a store went back to a snapshot (restores.c) -------------------------------------
+
+// A client tells a store which of its changes it knows of: the last sequence number that it has seen, and the epoch of
+// that. Which of them are lost is decided by the first time after that epoch that the store went back, not by the last.
+// Updates that two clients know of are counted once: each time has the most that any client has lost by it. The
+// coordinator has the list, as it decides all of them, and gives it to whoever leads the store. (docs/decisions/0148)
+typedef struct mu_restore {
+    int64_t epoch;    // of the order to go back
+    int64_t sequence; // of the snapshot
+    int64_t lost;     // acknowledged updates that it lacks, as far as clients have told
+} mu_restore;
+
+enum { MU_MOST_RESTORES = 64 };
+typedef struct mu_restores {
+    int64_t forgotten; // epoch of the last one that had no place in the list; 0: none
+    int n;
+    mu_restore items[MU_MOST_RESTORES]; // in the order of their epochs
+} mu_restores;
+
+// mu__restores_add adds one of a higher epoch, in place of the oldest if there are too many. mu__restores_find returns
+// the one of an epoch (NULL: none, no error).
+// mu__restores_count counts what a client lost which has seen the change `known` in an epoch. It counts nothing if that
+// is older than one that was forgotten, since it may be counted there. mu__restores_take replaces the list, and keeps
+// what was counted for those that are in both.
+void mu__restores_add(mu_restores *restores, int64_t epoch, int64_t sequence);
+mu_restore *mu__restores_find(mu_restores *restores, int64_t epoch);
+void mu__restores_count(mu_restores *restores, int64_t known, int64_t known_epoch);
+void mu__restores_take(mu_restores *restores, const mu_restores *given);
+// mu__restores_value is the list as a value, without what was lost; mu__restores_of reads it. Errors: INVALID_ARGUMENT.
+mu_value *mu__restores_value(const mu_restores *restores);
+mu_status mu__restores_of(const mu_value *value, mu_restores *out);
 
 // ---- One store in one process (store.c) ---------------------------------------------------------
 
@@ -230,8 +264,8 @@ typedef struct mu_store {
     int64_t cut;                // the last cut that this store has made
     mu_value *captured, *captured_seen; // of that cut, until it is written; retained
     int64_t captured_at;        // its sequence number
-    int64_t restored_at;        // sequence number of the snapshot that it came back from; -1: none
-    int64_t restored_epoch, lost; // since when; acknowledged updates that the snapshot lacks
+    mu_restores restores;       // while it is primary
+    char not_back[500];         // why this server could not take it back to a snapshot, as clients hear; "": it can
 } mu_store;
 
 // All that follow are called with the lock of the stores held, unless they say otherwise.
@@ -251,7 +285,9 @@ int64_t mu__store_epoch(const mu_store *store);
 // mu__store_led_ns is until when this process may answer as the store's primary.
 int64_t mu__store_led_ns(const mu_store *store);
 mu_value *mu__store_answer(const mu_store *store, int64_t code, mu_value *body);
-void mu__store_state(const mu_store *store, int64_t row[MU_N_STATE]);
+// mu__store_state writes the store's rows, after each other, and returns how many: at most MU_MOST_STATE_ROWS.
+enum { MU_MOST_STATE_ROWS = 1 + MU_MOST_RESTORES };
+int mu__store_state(const mu_store *store, int64_t *rows);
 int64_t mu__store_step(mu_store *store, int64_t now);
 // mu__store_capture returns everything that the store keeps as a list of [part, name, value], of the pool.
 // mu__store_load reads one such row. The caller holds `changing`, not the lock, so the store may be dropped meanwhile.
@@ -356,10 +392,17 @@ void mu__staging_end(mu_store *store);
 
 // ---- Orders to lead (store_lead.c) --------------------------------------------------------------
 
-// mu__store_take_lead follows an order: its MU_N_LEAD numbers, the address of the copy and the folder of snapshots, "":
-// none. Without the lock. Errors: ABORTED for an order that came late; FAILED_PRECONDITION if the store is not what the
-// order takes it for; UNAVAILABLE while the primary before it may still answer; those of a snapshot.
-mu_status mu__store_take_lead(mu_store *store, const int64_t *lead, const char *copy, const char *folder);
+// An order, and what comes with it.
+typedef struct mu_lead {
+    int64_t numbers[MU_N_LEAD];
+    char *copy, *folder;   // the copy's address; the folder of snapshots; "": none
+    bool has_restores;     // coordinators of earlier releases give none
+    mu_restores restores;  // the times before this order that the store went back
+} mu_lead;
+// mu__store_take_lead follows an order. Without the lock. Errors: ABORTED for an order that came late;
+// FAILED_PRECONDITION if the store is not what the order takes it for; UNAVAILABLE while the primary before it may
+// still answer; those of a snapshot.
+mu_status mu__store_take_lead(mu_store *store, const mu_lead *lead);
 
 // ---- Snapshots (snapshot.c) ---------------------------------------------------------------------
 

@@ -11,13 +11,22 @@
 
 #define FIRST_PAUSE_NS 1000000
 #define MOST_PAUSE_NS  100000000
-enum { MOST_OUTSTANDING = 2048, MOST_SPAN = 2048 };
+enum { MOST_OUTSTANDING = 2048, MOST_SPAN = 2048, MOST_KNOWN = 8 };
+
+// What answers of an earlier epoch have shown.
+typedef struct known_change {
+    int64_t sequence, epoch;
+} known_change;
 
 typedef struct store_view {
     int server;            // believed to be the primary
     int64_t epoch;         // the highest heard of
     int64_t known;         // the highest sequence number in an answer of that epoch
-    int64_t known_before, known_epoch; // the last such number of an earlier epoch, until this one's primary answers
+    // Such numbers of earlier epochs, the last one first. One of them goes with each request, the next one after an
+    // answer: the server that heard of one before may be lost before it has told the coordinator.
+    known_change before[MOST_KNOWN];
+    int n_before, telling;
+    char not_back[500];    // why a server could not take it back to a snapshot, until a primary answers; "": none
 } store_view;
 
 // Numbers of requests. A store keeps all requests since the oldest whose answer has not come, so one that waits for
@@ -190,6 +199,29 @@ static mu_status give_number(mu_store_client *client, mu_store_request *request)
 
 // ---- What answers say ---------------------------------------------------------------------------
 
+static void note_new_epoch(store_view *view, int64_t epoch)
+{
+    if (view->known > 0) {
+        view->n_before = MU_MIN(view->n_before + 1, MOST_KNOWN);
+        memmove(view->before + 1, view->before, (size_t)(view->n_before - 1) * sizeof *view->before);
+        view->before[0] = (known_change){.sequence = view->known, .epoch = view->epoch};
+    }
+    view->epoch = epoch;
+    view->known = 0;
+    view->telling = 0;
+}
+
+// Why a server cannot be the primary, if it says so.
+static void hear_why(store_view *view, const mu_value *answer)
+{
+    char *text = NULL;
+    mu_error_value ignored;
+    if (mu_value_count(answer) > 1 && mu__value_text(mu_value_at(answer, 1), "a reason", &text) == MU_OK)
+        snprintf(view->not_back, sizeof view->not_back, "%s", text);
+    mu__error_move(&ignored);
+    mu__free(text);
+}
+
 // With the lock held: what an answer says of the store. False: it comes from an old primary.
 static bool learn(mu_store_client *client, mu_store_request *request, const int64_t *head)
 {
@@ -197,18 +229,13 @@ static bool learn(mu_store_client *client, mu_store_request *request, const int6
     client->cut = MU_MAX(client->cut, head[MU_ANSWER_CUT]);
     if (head[MU_ANSWER_EPOCH] < view->epoch && !MU_PLANTED(MU_DEFECT_STALE_PRIMARY))
         return false;
-    if (head[MU_ANSWER_EPOCH] > view->epoch) {
-        if (view->known > 0) {
-            view->known_before = view->known;
-            view->known_epoch = view->epoch;
-        }
-        view->epoch = head[MU_ANSWER_EPOCH];
-        view->known = 0;
-    }
+    if (head[MU_ANSWER_EPOCH] > view->epoch)
+        note_new_epoch(view, head[MU_ANSWER_EPOCH]);
     if (head[MU_ANSWER_CODE] != MU_NOT_PRIMARY) {
+        view->not_back[0] = '\0';
         view->server = request->server;
         view->known = MU_MAX(view->known, head[MU_ANSWER_SEQUENCE]);
-        view->known_before = 0;
+        view->telling = view->n_before > 0 ? (view->telling + 1) % view->n_before : 0;
     }
     return true;
 }
@@ -263,7 +290,7 @@ static mu_value *question(mu_store_request *request)
     const store_view *view = &client->stores[request->store];
     const numbering *n = &client->numberings.items[request->numbering];
     const int64_t ask[MU_N_ASK] = {request->store, view->epoch, client->cut, n->client, request->number, oldest(n),
-                                   view->known_before, view->known_epoch};
+                                   view->before[view->telling].sequence, view->before[view->telling].epoch};
     request->epoch = view->epoch;
     pthread_mutex_unlock(&client->lock);
     mu_value *numbers = mu__numbers_value(ask, MU_N_ASK), *method = mu__text_value(request->method);
@@ -343,6 +370,8 @@ static void take_answer(mu_store_request *request, const mu_value *answer, int64
     }
     pthread_mutex_lock(&request->client->lock);
     const bool current = learn(request->client, request, head);
+    if (head[MU_ANSWER_CODE] == MU_NOT_PRIMARY)
+        hear_why(&request->client->stores[request->store], answer);
     const bool newer = request->client->stores[request->store].epoch > request->epoch;
     pthread_mutex_unlock(&request->client->lock);
     if (current && head[MU_ANSWER_CODE] != MU_NOT_PRIMARY) {
@@ -388,9 +417,17 @@ static void take_result(mu_store_request *request, int64_t now)
 static void end_late(mu_store_request *request)
 {
     mu_error_value error;
-    mu__error(MU_UNAVAILABLE, "no server answers as primary of store %d: %s (\"%s\" at %s)", request->store,
-              request->reason[0] != '\0' ? request->reason : "the time was too short", request->method,
-              mu__client_address(request->client->servers[request->store]));
+    const char *address = mu__client_address(request->client->servers[request->store]);
+    pthread_mutex_lock(&request->client->lock);
+    const char *not_back = request->client->stores[request->store].not_back;
+    if (*not_back != '\0')
+        mu__error(MU_UNAVAILABLE, "store %d cannot go back to its last snapshot: %s. Make the file readable while the "
+                  "program waits, or start the program again and restore a checkpoint (\"%s\" at %s)", request->store,
+                  not_back, request->method, address);
+    else
+        mu__error(MU_UNAVAILABLE, "no server answers as primary of store %d: %s (\"%s\" at %s)", request->store,
+                  request->reason[0] != '\0' ? request->reason : "the time was too short", request->method, address);
+    pthread_mutex_unlock(&request->client->lock);
     mu__error_move(&error);
     fail(request, &error);
 }

@@ -28,37 +28,52 @@ static mu_status promote(mu_store *store, const int64_t *lead)
     return MU_OK;
 }
 
+// With the lock held: what the coordinator says of the times that the store went back; none: what this server knows.
+static void take_restores(mu_store *store, const mu_lead *lead)
+{
+    if (lead->has_restores)
+        mu__restores_take(&store->restores, &lead->restores);
+}
+
 // With `changing` held, not the lock.
-static mu_status restore(mu_store *store, const int64_t *lead, const char *folder)
+static mu_status restore(mu_store *store, const mu_lead *lead)
 {
     pthread_mutex_lock(&store->stores->lock);
+    take_restores(store, lead);
+    const mu_restores before = store->restores;
     mu__store_drop(store);
     pthread_mutex_unlock(&store->stores->lock);
-    const int64_t at = mu__snapshot_read(store, lead[MU_LEAD_CUT], folder);
-    if (at < 0)
-        return mu_error_code();
+    const int64_t at = mu__snapshot_read(store, lead->numbers[MU_LEAD_CUT], lead->folder);
     pthread_mutex_lock(&store->stores->lock);
-    store->begun = store->applied = store->restored_at = at;
-    store->restored_epoch = lead[MU_LEAD_EPOCH];
-    store->cut = MU_MAX(store->cut, lead[MU_LEAD_CUT]);
+    if (at < 0) {
+        snprintf(store->not_back, sizeof store->not_back, "%.*s", (int)sizeof store->not_back - 1, mu_error_message());
+        pthread_mutex_unlock(&store->stores->lock);
+        return mu_error_code();
+    }
+    store->begun = store->applied = at;
+    store->restores = before;
+    mu__restores_add(&store->restores, lead->numbers[MU_LEAD_EPOCH], at);
+    store->cut = MU_MAX(store->cut, lead->numbers[MU_LEAD_CUT]);
     pthread_mutex_unlock(&store->stores->lock);
     return MU_OK;
 }
 
-static mu_status become_primary(mu_store *store, const int64_t *lead, const char *folder)
+static mu_status become_primary(mu_store *store, const mu_lead *lead)
 {
     mu_stores *stores = store->stores;
-    if (lead[MU_LEAD_ORDER] == MU_ORDER_RESTORE)
-        return restore(store, lead, folder);
+    const int64_t order = lead->numbers[MU_LEAD_ORDER];
+    if (order == MU_ORDER_RESTORE)
+        return restore(store, lead);
     mu_status status = MU_OK;
     pthread_mutex_lock(&stores->lock);
-    if (lead[MU_LEAD_ORDER] == MU_ORDER_EMPTY)
+    if (order == MU_ORDER_EMPTY)
         mu__store_drop(store);
-    else if (lead[MU_LEAD_ORDER] == MU_ORDER_PROMOTE)
-        status = promote(store, lead);
-    else if (lead[MU_LEAD_ORDER] != MU_ORDER_CONTINUE ||
-             (store->role != MU_STORE_PRIMARY && !MU_PLANTED(MU_DEFECT_EARLIER_LIFE)))
+    else if (order == MU_ORDER_PROMOTE)
+        status = promote(store, lead->numbers);
+    else if (order != MU_ORDER_CONTINUE || (store->role != MU_STORE_PRIMARY && !MU_PLANTED(MU_DEFECT_EARLIER_LIFE)))
         status = mu__error(MU_FAILED_PRECONDITION, "store %d: this server is not its primary", store->number);
+    if (status == MU_OK)
+        take_restores(store, lead);
     pthread_mutex_unlock(&stores->lock);
     return status == MU_OK ? mu__store_ready(store) : status;
 }
@@ -96,15 +111,15 @@ static mu_status begin_leading(mu_store *store, const int64_t *lead, mu_value *c
 }
 
 // With `changing` held: takes the role, and begins to send everything to the copy.
-static mu_status lead_store(mu_store *store, const int64_t *lead, const char *copy, const char *folder)
+static mu_status lead_store(mu_store *store, const mu_lead *lead)
 {
     mu_stores *stores = store->stores;
-    mu_value *captured = *copy != '\0' ? mu__store_capture(store) : NULL;
-    mu_rpc_client *client = captured != NULL ? mu__client_of_task(copy, NULL, MU_ROLE_PS, MU_BEARER_ALL) : NULL;
+    mu_value *captured = *lead->copy != '\0' ? mu__store_capture(store) : NULL;
+    mu_rpc_client *client = captured != NULL ? mu__client_of_task(lead->copy, NULL, MU_ROLE_PS, MU_BEARER_ALL) : NULL;
     if (mu__pending())
         return mu_error_code();
     pthread_mutex_lock(&stores->lock);
-    const mu_status status = begin_leading(store, lead, captured, client, *folder != '\0');
+    const mu_status status = begin_leading(store, lead->numbers, captured, client, *lead->folder != '\0');
     mu__store_release_waiting(store, mu__now_ns());
     pthread_mutex_unlock(&stores->lock);
     mu_release(client);
@@ -137,16 +152,16 @@ static mu_status tell_lost(mu_store *store, const int64_t *lead)
     return MU_OK;
 }
 
-mu_status mu__store_take_lead(mu_store *store, const int64_t *lead, const char *copy, const char *folder)
+mu_status mu__store_take_lead(mu_store *store, const mu_lead *lead)
 {
     bool new = false;
     pthread_mutex_lock(&store->changing);
-    mu_status status = is_new(store, lead, &new);
-    if (status == MU_OK && new && lead[MU_LEAD_ORDER] == MU_ORDER_LOST) {
-        status = tell_lost(store, lead);
+    mu_status status = is_new(store, lead->numbers, &new);
+    if (status == MU_OK && new && lead->numbers[MU_LEAD_ORDER] == MU_ORDER_LOST) {
+        status = tell_lost(store, lead->numbers);
     } else if (status == MU_OK && new) {
-        status = become_primary(store, lead, folder);
-        status = status == MU_OK ? lead_store(store, lead, copy, folder) : status;
+        status = become_primary(store, lead);
+        status = status == MU_OK ? lead_store(store, lead) : status;
     }
     pthread_mutex_unlock(&store->changing);
     return status;

@@ -55,9 +55,7 @@ static int64_t refuse(const mu_stores *stores, mu_store *store, const int64_t *a
         return store->gone ? MU_UNAVAILABLE : MU_NOT_PRIMARY;
     if (store->replaced || (ask[MU_ASK_CUT] > stores->cut && !MU_PLANTED(MU_DEFECT_OWN_CUT)))
         return MU_NOT_PRIMARY;
-    if (store->restored_at >= 0 && ask[MU_ASK_KNOWN] > store->restored_at &&
-        ask[MU_ASK_KNOWN_EPOCH] < store->restored_epoch)
-        store->lost = MU_MAX(store->lost, MU_MIN(ask[MU_ASK_KNOWN] - store->restored_at, MU_STATE_MOST));
+    mu__restores_count(&store->restores, ask[MU_ASK_KNOWN], ask[MU_ASK_KNOWN_EPOCH]);
     return ask[MU_ASK_EPOCH] == store->epoch || MU_PLANTED(MU_DEFECT_STALE_PRIMARY) ? 0 : MU_NOT_PRIMARY;
 }
 
@@ -65,8 +63,10 @@ mu_value *mu__store_refusal(const mu_stores *stores, const mu_store *store, int6
 {
     const int64_t head[MU_N_ANSWER] = {store != NULL ? store->epoch : 0, stores->cut, code, 0};
     mu_value *numbers = mu__numbers_value(head, MU_N_ANSWER);
-    if (code == MU_NOT_PRIMARY)
+    if (code == MU_NOT_PRIMARY && (store == NULL || store->not_back[0] == '\0'))
         return mu_list(numbers, MU_END);
+    if (code == MU_NOT_PRIMARY)
+        return mu_list(numbers, mu__text_value(store->not_back), MU_END);
     return mu_list(numbers, mu__text_value("the server that had these variables is lost, and nobody has a copy or a "
                                            "snapshot; start the program again, and restore a checkpoint"), MU_END);
 }
@@ -198,27 +198,34 @@ static mu_value *led(const mu_store *store)
     return mu__numbers_value(numbers, 2);
 }
 
-// [numbers, the copy's address or "", the snapshots' folder or ""] -> [epoch, last change].
+static mu_status read_lead(const mu_stores *stores, const mu_value *arguments, mu_lead *out)
+{
+    MU_TRY(mu__numbers_of(mu_value_at(arguments, 0), out->numbers, MU_N_LEAD));
+    MU_TRY(check_number(out->numbers[MU_LEAD_EPOCH], "the epoch of an order"));
+    MU_TRY(check_number(out->numbers[MU_LEAD_CUT], "the cut of an order"));
+    MU_TRY(check_process(stores, out->numbers[MU_LEAD_PROCESS]));
+    MU_TRY(mu__value_text(mu_value_at(arguments, 1), "the copy's address", &out->copy));
+    MU_TRY(mu__value_text(mu_value_at(arguments, 2), "the folder of snapshots", &out->folder));
+    out->has_restores = mu_value_count(arguments) > 3;
+    return out->has_restores ? mu__restores_of(mu_value_at(arguments, 3), &out->restores) : MU_OK;
+}
+
+// [numbers, the copy's address or "", the snapshots' folder or "", times that the store went back] -> [epoch, last
+// change].
 static mu_value *lead(mu_value *arguments, void *arg)
 {
     mu_stores *stores = arg;
-    int64_t numbers[MU_N_LEAD];
-    char *copy = NULL, *folder = NULL;
+    mu_lead order = {.copy = NULL};
     mu_value *result = NULL;
-    if (mu__numbers_of(mu_value_at(arguments, 0), numbers, MU_N_LEAD) == MU_OK &&
-        check_number(numbers[MU_LEAD_EPOCH], "the epoch of an order") == MU_OK &&
-        check_number(numbers[MU_LEAD_CUT], "the cut of an order") == MU_OK &&
-        check_process(stores, numbers[MU_LEAD_PROCESS]) == MU_OK &&
-        mu__value_text(mu_value_at(arguments, 1), "the copy's address", &copy) == MU_OK &&
-        mu__value_text(mu_value_at(arguments, 2), "the folder of snapshots", &folder) == MU_OK) {
+    if (read_lead(stores, arguments, &order) == MU_OK) {
         pthread_mutex_lock(&stores->lock);
-        mu_store *store = mu__store_make(stores, numbers[MU_LEAD_STORE]);
+        mu_store *store = mu__store_make(stores, order.numbers[MU_LEAD_STORE]);
         pthread_mutex_unlock(&stores->lock);
-        if (store != NULL && mu__store_take_lead(store, numbers, copy, folder) == MU_OK)
+        if (store != NULL && mu__store_take_lead(store, &order) == MU_OK)
             result = led(store);
     }
-    mu__free(copy);
-    mu__free(folder);
+    mu__free(order.copy);
+    mu__free(order.folder);
     return result;
 }
 
@@ -302,10 +309,11 @@ static mu_value *state(mu_value *arguments, void *arg)
     stores->cut = MU_MAX(stores->cut, last_cut);
     take_led(stores, mu_value_at(arguments, 1));
     take_poll(stores, poll[0], poll[1]);
-    const int n = (int)stores->stores.n;
-    int64_t *rows = mu__calloc((size_t)n + 1, MU_N_STATE * sizeof *rows);
-    for (int i = 0; i < n && rows != NULL; i++)
-        mu__store_state(stores->stores.items[i], rows + (size_t)i * MU_N_STATE);
+    const size_t n_stores = stores->stores.n;
+    int n = 0;
+    int64_t *rows = mu__calloc(n_stores * MU_MOST_STATE_ROWS + 1, MU_N_STATE * sizeof *rows);
+    for (size_t i = 0; i < n_stores && rows != NULL; i++)
+        n += mu__store_state(stores->stores.items[i], rows + (size_t)n * MU_N_STATE);
     pthread_mutex_unlock(&stores->lock);
     mu__stores_wake(stores);
     mu_value *value = rows != NULL ? mu__numbers_value(rows, n * MU_N_STATE) : NULL;

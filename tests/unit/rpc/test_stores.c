@@ -54,8 +54,7 @@ static void test_a_client_that_knows_too_much(void **state)
     mu_stores *stores = mu__stores_of(e.server);
     pthread_mutex_lock(&stores->lock);
     mu_store *store = mu__store_find(stores, 0);
-    store->restored_at = 0;
-    store->restored_epoch = EPOCH;
+    mu__restores_add(&store->restores, EPOCH, 0);
     pthread_mutex_unlock(&stores->lock);
     mu_value *request = mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value("muster.variable.rows"), read_rows(),
                                 MU_END);
