@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
+
+#define CLEAR_LINE "\r\033[K"
 
 static struct {
     const simulation *simulation;
@@ -24,8 +27,9 @@ void run_fails(const char *format, ...)
     va_end(values);
     fflush(stdout);
     if (!playing.failed)
-        fprintf(stderr, "seed %llu, %s: %s; %s --seed %llu prints the trace\n", (unsigned long long)playing.seed,
-                playing.simulation->about(), text, playing.simulation->name, (unsigned long long)playing.seed);
+        fprintf(stderr, "%sseed %llu, %s: %s; %s --seed %llu prints the trace\n", isatty(STDERR_FILENO) ? CLEAR_LINE : "",
+                (unsigned long long)playing.seed, playing.simulation->about(), text, playing.simulation->name,
+                (unsigned long long)playing.seed);
     playing.failed = true;
 }
 
@@ -57,6 +61,38 @@ static void empty_folder(void)
     }
     if (open != NULL)
         closedir(open);
+}
+
+// ---- Progress -----------------------------------------------------------------------------------
+
+// How often a line on a terminal changes, and how often another output gets a line.
+#define SHOWN_AGAIN_S   0.2
+#define PRINTED_AGAIN_S 30.0
+
+// Not the library's clock, which is that of the simulated world.
+static double real_seconds(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+// After each seed of many: how far they are. On a terminal one line changes.
+static void show_progress(int total)
+{
+    static double begun_s, shown_s;
+    const bool terminal = isatty(STDERR_FILENO) == 1;
+    const double now_s = real_seconds();
+    if (begun_s == 0)
+        begun_s = shown_s = now_s;
+    if (now_s - shown_s < (terminal ? SHOWN_AGAIN_S : PRINTED_AGAIN_S) && !(terminal && playing.n == total))
+        return;
+    shown_s = now_s;
+    fprintf(stderr, "%s%s: %d of %d seeds, %d failures, about %.0f s left%s", terminal ? CLEAR_LINE : "",
+            playing.simulation->name, playing.n, total, playing.n_failed,
+            (now_s - begun_s) / MU_MAX(playing.n - 1, 1) * (total - playing.n),
+            terminal && playing.n < total ? "" : "\n");
+    fflush(stderr);
 }
 
 // ---- Playing ------------------------------------------------------------------------------------
@@ -125,8 +161,11 @@ int seeds_play(const simulation *s, int argc, char **argv)
         play(strtoull(one, NULL, 10), true);
     else if (file != NULL && !play_file(file))
         return 2;
-    for (int i = 0; file == NULL && one == NULL && i < atoi(count) && may_go_on(); i++)
+    const int total = file == NULL && one == NULL ? atoi(count) : 0;
+    for (int i = 0; i < total && may_go_on(); i++) {
         play((from != NULL ? strtoull(from, NULL, 10) : 1) + (uint64_t)i, false);
+        show_progress(total);
+    }
     if (folder[0] != '\0')
         rmdir(folder);
     printf("%s: %d seeds, %d failures\n", s->name, playing.n, playing.n_failed);

@@ -5,6 +5,8 @@
 //   PROGRAM --from N --count K  plays K seeds
 //   PROGRAM --seeds FILE        plays the seeds of a file, one in each line; text after a # is a comment
 //   … --most-failures N         ends when N seeds have failed
+//
+// While it plays a range, a line says how far it is: on a terminal it changes, elsewhere there is one every 30 s.
 #ifndef SIMULATOR_SEEDS_H
 #define SIMULATOR_SEEDS_H
 

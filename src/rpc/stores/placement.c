@@ -292,8 +292,9 @@ static void note_goes_back(mu_placement *p, int number)
     const int64_t forgotten = store->restores.forgotten;
     mu__restores_add(&store->restores, store->epoch, store->written_at);
     if (forgotten == 0 && store->restores.forgotten != 0)
-        mu__log(MU_LOG_WARNING, "store %d has gone back to snapshots more than %d times: a lost update is not counted if "
-                "only clients know of it that have not called the store since the first", number, MU_MOST_RESTORES);
+        mu__log(MU_LOG_WARNING, "store %d has gone back to snapshots more than %d times: a lost update is not counted "
+                "if only clients know of it that have not called the store since the first", number,
+                MU_MOST_RESTORES);
 }
 
 static void send_order(mu_placement *p, int number, mu_order order, int server, int copy)
