@@ -70,8 +70,8 @@ MU_API mu_partitioner *mu_partitioner_new(int (*fn)(const mu_shape *shape, mu_dt
                                                     int64_t counts[MU_MAX_RANK], void *arg), void *arg);
 
 // mu_partitioner_call returns the number of counts that the partitioner writes, the shape's rank. Only `axis` may get
-// more than one part; a function of the program does not get the axis. Errors (-1): INVALID_ARGUMENT for an axis that
-// the shape does not have, and for a shape with unknown dimensions.
+// more than one part; a negative one counts from the end. A function of the program does not get the axis. Errors (-1):
+// INVALID_ARGUMENT for an axis that the shape does not have, and for a shape with unknown dimensions.
 MU_API int mu_partitioner_call(mu_partitioner *partitioner, const mu_shape *shape, mu_dtype dtype, int axis,
                                int64_t counts[MU_MAX_RANK]);
 

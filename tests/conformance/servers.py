@@ -44,7 +44,7 @@ def compare_partitioners(report, mu):
         wrong = []
         for _ in range(SHAPES):
             chosen, dims = options(draw), [int(size) for size in draw.integers(1, 60, draw.integers(1, 4))]
-            dtype, axis = FLOATS[draw.integers(3)], int(draw.integers(len(dims)))
+            dtype, axis = FLOATS[draw.integers(3)], int(draw.integers(-len(dims), len(dims)))
             wanted = list(classes[name](**chosen)(tf.TensorShape(dims), tf.as_dtype(dtype), axis))
             counts = (ctypes.c_int64 * 8)()
             with mu.pool():

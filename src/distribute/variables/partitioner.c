@@ -153,7 +153,7 @@ static int ask_callback(const mu_partitioner *p, const mu_shape *shape, mu_dtype
     return mu__pending() ? -1 : MU_MIN(MU_MAX(n, 0), MU_MAX_RANK);
 }
 
-static mu_status check_call(const mu_shape *shape, mu_dtype dtype, int axis)
+static mu_status check_call(const mu_shape *shape, mu_dtype dtype)
 {
     char text[MU_SHAPE_TEXT];
     MU_TRY(mu__shape_check(shape, "mu_partitioner_call"));
@@ -162,9 +162,6 @@ static mu_status check_call(const mu_shape *shape, mu_dtype dtype, int axis)
     if (!mu__shape_known(shape))
         return mu__error(MU_INVALID_ARGUMENT, "mu_partitioner_call: the shape %s is not fully known; a partitioner "
                          "needs every dimension", mu__shape_text(shape, text));
-    if (axis < 0 || axis >= shape->rank)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_partitioner_call: axis %d of a shape of rank %d; the axes are 0 to "
-                         "%d", axis, shape->rank, shape->rank - 1);
     return MU_OK;
 }
 
@@ -174,7 +171,7 @@ int mu_partitioner_call(mu_partitioner *partitioner, const mu_shape *shape, mu_d
     if (mu__pending() || mu__need(partitioner, "mu_partitioner_call: the partitioner") != MU_OK ||
         mu__need(shape, "mu_partitioner_call: the shape") != MU_OK ||
         mu__need(counts, "mu_partitioner_call: the array of counts") != MU_OK ||
-        check_call(shape, dtype, axis) != MU_OK)
+        check_call(shape, dtype) != MU_OK || (axis = mu__axis(axis, shape->rank, "mu_partitioner_call")) < 0)
         return -1;
     if (partitioner->rule == CALLBACK)
         return ask_callback(partitioner, shape, dtype, counts);

@@ -15,6 +15,15 @@ static int64_t count(mu_partitioner *partitioner, mu_dtype dtype, mu_shape shape
             assert_int_equal(counts[i], 1);
     return counts[axis];
 }
+// The count at axis `at` of the shape [6, 2] along an axis that may be negative.
+static int64_t count_at(mu_partitioner *partitioner, int axis, int at)
+{
+    int64_t counts[MU_MAX_RANK] = {0};
+    const mu_shape shape = {2, {6, 2}};
+    assert_int_equal(mu_partitioner_call(partitioner, &shape, MU_F32, axis, counts), 2);
+    assert_int_equal(counts[1 - at], 1);
+    return counts[at];
+}
 #define COUNT(partitioner, ...) count(partitioner, MU_F32, mu_shape_make(ROWS(__VA_ARGS__)), 0)
 #define ROWS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
 
@@ -35,6 +44,8 @@ static void test_formulas(void **state)
     assert_int_equal(COUNT(mu_max_size_partitioner(11, 4), 10, 3), 4);
     assert_int_equal(COUNT(mu_max_size_partitioner(11, 0), 10, 3), 10);  // TensorFlow's rule: no limit
     assert_int_equal(count(mu_fixed_shards_partitioner(2), MU_F32, mu_shape_make(ROWS(1, 8)), 1), 2);
+    assert_int_equal(count_at(mu_fixed_shards_partitioner(2), -1, 1), 2);
+    assert_int_equal(count_at(mu_max_size_partitioner(8), -2, 0), 6);
     // Strings, and a size that 64 bits cannot count in bytes.
     assert_int_equal(count(mu_max_size_partitioner(32), (mu_dtype)7, mu_shape_make(ROWS(4)), 0), 2);
     assert_int_equal(count(mu_max_size_partitioner(32, .bytes_per_string = 32), (mu_dtype)7, mu_shape_make(ROWS(4)), 0),
@@ -73,7 +84,9 @@ static void test_refusals(void **state)
     assert_int_equal(mu_partitioner_call(two, &shape, MU_F32, 1, counts), -1);
     assert_taken(MU_INVALID_ARGUMENT, "axis 1");
     assert_int_equal(mu_partitioner_call(two, &scalar_shape, MU_F32, 0, counts), -1);
-    assert_taken(MU_INVALID_ARGUMENT, "rank 0");
+    assert_taken(MU_INVALID_ARGUMENT, "mu_partitioner_call");
+    assert_int_equal(mu_partitioner_call(two, &shape, MU_F32, -2, counts), -1);
+    assert_taken(MU_INVALID_ARGUMENT, "axis -2");
     assert_int_equal(mu_partitioner_call(two, &unknown, MU_F32, 0, counts), -1);
     assert_taken(MU_INVALID_ARGUMENT, "not fully known");
     assert_int_equal(mu_partitioner_call(two, &shape, (mu_dtype)99, 0, counts), -1);
