@@ -316,7 +316,8 @@ typedef struct mu_fit_args {
     int64_t batch_size;                      // for rows that are not in batches; default 32
     bool no_shuffle;                         // for rows that are not in batches: do not shuffle them
     mu_any_samples sample_weight;            // with y: a weight for each row of the loss and of weighted metrics
-    const double *class_weight;              // weights of samples by their class, from 0 to n_class_weight - 1
+    // weights of samples by their class, from 0 to n_class_weight - 1; also of those of a dataset creator
+    const double *class_weight;
     int n_class_weight;                      // the length of class_weight; classes from there on have weight 1
     double validation_split;                 // this share of the rows, the last ones, are validation data; default 0
     int validation_freq;                     // epochs from one validation to the next; default 1

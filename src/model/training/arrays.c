@@ -112,6 +112,9 @@ mu_status mu__samples_split(mu_samples *samples, double share, mu_samples *rest,
     if (mu__is(samples->x, &mu__dataset_type))
         return mu__error(MU_INVALID_ARGUMENT, "%s: validation_split takes rows of arrays, and x is a dataset; split it "
                          "with mu_dataset_take and mu_dataset_skip, and give .validation_data", function);
+    if (mu__creator_of(samples->x))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: validation_split takes rows of arrays, and x is a dataset creator; "
+                         "give .validation_data, such as another creator", function);
     mu_value *all = mu__samples_element(samples, function);
     mu_object *first = NULL;
     if (!all)

@@ -33,6 +33,11 @@ mu_dataset_creator *mu_dataset_creator_new(mu_dataset *(*fn)(const mu_input_cont
     return mu__give(creator);
 }
 
+const mu_dataset_creator *mu__creator_of(const void *samples)
+{
+    return mu__is(samples, &creator_type) ? samples : NULL;
+}
+
 // Where elements belong to calls, a creator's datasets are read here.
 static mu_status take_creator(const mu_model *model, mu_dataset_creator *creator, mu_step_data *out)
 {
@@ -46,14 +51,14 @@ static mu_status take_creator(const mu_model *model, mu_dataset_creator *creator
 mu_status mu__step_data(const mu_model *model, const mu_samples *samples, const char *function, mu_step_data *out)
 {
     *out = (mu_step_data){0};
-    if (!mu__is(samples->x, &creator_type)) {
+    if (!mu__creator_of(samples->x)) {
         out->dataset = mu__samples_dataset(samples, function);
         return mu__pending() ? mu_error_code() : MU_OK;
     }
     return !samples->y && !samples->weights && samples->batch_size == 0
                ? take_creator(model, (mu_dataset_creator *)(uintptr_t)samples->x, out)
-               : mu__error(MU_INVALID_ARGUMENT, "%s: x is a dataset creator, whose datasets have labels and batches; "
-                           "leave out y and .batch_size", function);
+               : mu__error(MU_INVALID_ARGUMENT, "%s: x is a dataset creator, whose datasets have labels, sample "
+                           "weights and batches; leave out y, .sample_weight and .batch_size", function);
 }
 
 int64_t mu__data_steps(const mu_step_data *data)

@@ -22,6 +22,7 @@ typedef struct fitting {
     int64_t known_steps;    // steps of a complete epoch, if the dataset's length is unknown; 0: none yet
     bool warned_of_nan;
     mu_class_weights by_class;
+    const mu_dataset_creator *creator; // whose datasets get weights by class; NULL: none
 } fitting;
 
 // Opens an epoch's data: a new iteration, or the position where the last epoch or a restored run stopped. A creator is
@@ -288,6 +289,22 @@ static mu_status fit(fitting *f)
     return status;
 }
 
+static mu_dataset *make_weighted(const mu_input_context *context, void *arg)
+{
+    const fitting *f = arg;
+    mu_dataset *dataset = f->creator->fn(context, f->creator->arg);
+    return mu__class_weights(dataset, &f->by_class, "mu_fit");
+}
+
+// The datasets of a creator get weights by class where they are made.
+static mu_status weight_creator(fitting *f, mu_samples *samples)
+{
+    f->creator = mu__creator_of(samples->x);
+    if (f->creator && (f->by_class.weights || f->by_class.n != 0))
+        samples->x = mu_dataset_creator_new(make_weighted, f);
+    return mu_error_code();
+}
+
 // Makes datasets and callbacks of the arguments.
 static mu_status resolve(fitting *f)
 {
@@ -301,10 +318,11 @@ static mu_status resolve(fitting *f)
     const bool rows = mu__is(validation.x, &mu__tensor_type) || mu__is(validation.x, &mu__value_type);
     if (rows)
         validation.batch_size = args->validation_batch_size ? args->validation_batch_size : args->batch_size;
+    f->by_class = (mu_class_weights){args->class_weight, args->n_class_weight};
+    MU_TRY(weight_creator(f, &samples));
     MU_TRY(mu__step_data(args->model, &samples, "mu_fit", &f->data));
     MU_TRY(mu__step_data(args->model, &validation, "mu_fit", &f->validation));
-    f->by_class = (mu_class_weights){args->class_weight, args->n_class_weight};
-    if (f->data.dataset)
+    if (f->data.dataset && !f->creator)
         f->data.dataset = mu__class_weights(f->data.dataset, &f->by_class, "mu_fit");
     f->given = f->data.workers ? NULL : f->data.dataset;
     f->given_validation = f->validation.workers ? NULL : f->validation.dataset;

@@ -13,6 +13,9 @@ struct mu_dataset_creator {
     void *arg;
 };
 
+// mu__creator_of returns the creator that samples are; NULL: they are something else.
+const mu_dataset_creator *mu__creator_of(const void *samples);
+
 // Samples for fit, evaluate and predict: a dataset of batches, or rows that become one.
 typedef struct mu_samples {
     const void *x, *y;
