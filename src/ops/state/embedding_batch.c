@@ -15,6 +15,7 @@ typedef struct batch {
     uint32_t *order;          // [n] keys by stripe; NULL: there is one stripe
     int64_t *begin;           // [stripes + 1]
     bool make;                // rows that are not there
+    uint64_t n_updates;       // of the table before this batch
     // use works with the row of key i; NULL: there is none.
     void (*use)(const struct batch *batch, mu_table_row *row, int64_t i);
     size_t row_bytes;         // of a row that are used
@@ -110,7 +111,7 @@ static mu_status use_stripe(const batch *b, int stripe)
     if (b->begin[stripe] == b->begin[stripe + 1])
         return MU_OK;
     pthread_mutex_lock(&s->lock);
-    mu__table_evict(b->table, s);
+    mu__table_evict(b->table, s, b->n_updates);
     for (int64_t k = b->begin[stripe]; k < b->begin[stripe + 1] && status == MU_OK; k += BLOCK)
         status = use_block(b, s, k, (int)MU_MIN(BLOCK, b->begin[stripe + 1] - k));
     pthread_mutex_unlock(&s->lock);
@@ -142,8 +143,8 @@ static void read_row(const batch *b, mu_table_row *row, int64_t i)
 
 mu_status mu__table_lookup(mu_table *table, int64_t n, const int64_t *keys, bool make, float *out)
 {
-    return use_all(&(batch){.table = table, .n = n, .keys = keys, .make = make, .use = read_row,
-                            .row_bytes = table->slots_at, .out = out});
+    return use_all(&(batch){.table = table, .n = n, .keys = keys, .make = make, .n_updates = table->n_updates,
+                            .use = read_row, .row_bytes = table->slots_at, .out = out});
 }
 
 // ---- Updates ------------------------------------------------------------------------------------
@@ -196,9 +197,9 @@ mu_status mu__table_update(mu_table *table, int64_t n, const int64_t *keys, cons
     mu_status status = scratch ? mu__distinct_gradients(n, table->options.dimension, keys, gradients, &d)
                                : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK) {
-        table->n_updates++;
-        status = use_all(&(batch){.table = table, .n = d.n, .keys = d.keys, .make = true, .use = update_row,
-                                  .row_bytes = table->row_bytes, .gradients = d.gradients, .scratch = scratch,
+        status = use_all(&(batch){.table = table, .n = d.n, .keys = d.keys, .make = true,
+                                  .n_updates = table->n_updates++, .use = update_row, .row_bytes = table->row_bytes,
+                                  .gradients = d.gradients, .scratch = scratch,
                                   .rate = rate < 0 ? table->options.learning_rate : rate});
         mu__distinct_gradients_free(&d);
     }
@@ -212,7 +213,7 @@ int64_t mu__table_rows(mu_table *table)
     for (int i = 0; i < table->n_stripes; i++) {
         mu_table_stripe *s = &table->stripes[i];
         pthread_mutex_lock(&s->lock);
-        mu__table_evict(table, s);
+        mu__table_evict(table, s, table->n_updates);
         n += s->n;
         pthread_mutex_unlock(&s->lock);
     }

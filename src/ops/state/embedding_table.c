@@ -218,10 +218,7 @@ static void link_newest(const mu_table *t, mu_table_stripe *s, mu_table_row *row
 
 void mu__table_touch(const mu_table *t, mu_table_stripe *s, mu_table_row *row)
 {
-    const uint64_t now = t->n_updates;
-    if (row->used == now)
-        return;
-    row->used = now;
+    row->used = t->n_updates;
     const uint32_t number = !keeps_order(t)  ? 0
                             : row->newer != 0 ? mu__table_row_at(t, s, row->newer)->older
                                               : s->newest;
@@ -242,10 +239,10 @@ static void remove_oldest(mu_table *t, mu_table_stripe *s)
     s->n--;
 }
 
-void mu__table_evict(mu_table *t, mu_table_stripe *s)
+void mu__table_evict(mu_table *t, mu_table_stripe *s, uint64_t n_updates)
 {
-    const uint64_t now = t->n_updates, most = (uint64_t)t->options.max_age;
-    while (most > 0 && s->oldest != 0 && now - mu__table_row_at(t, s, s->oldest)->used >= most)
+    const uint64_t most = (uint64_t)t->options.max_age;
+    while (most > 0 && s->oldest != 0 && mu__table_row_at(t, s, s->oldest)->used + most <= n_updates)
         remove_oldest(t, s);
 }
 
@@ -284,7 +281,6 @@ static uint32_t take_row(mu_table *t, mu_table_stripe *s)
 
 mu_table_row *mu__table_add(mu_table *t, mu_table_stripe *s, uint64_t key, uint64_t hash)
 {
-    mu__table_evict(t, s);
     while (t->most_rows > 0 && s->n >= t->most_rows)
         remove_oldest(t, s);
     const uint32_t number = grow(t, s) == MU_OK ? take_row(t, s) : 0;

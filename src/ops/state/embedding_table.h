@@ -104,9 +104,10 @@ mu_table_row *mu__table_row_at(const mu_table *table, const mu_table_stripe *str
 mu_table_row *mu__table_find(const mu_table *table, const mu_table_stripe *stripe, uint64_t key, uint64_t hash);
 // mu__table_add makes a row that is not there, with its first values. Errors: RESOURCE_EXHAUSTED.
 mu_table_row *mu__table_add(mu_table *table, mu_table_stripe *stripe, uint64_t key, uint64_t hash);
-// mu__table_touch records that a row is used now. mu__table_evict removes rows that are too old.
+// mu__table_touch records that a row is used now. mu__table_evict removes rows that are too old after so many updates
+// of the table: an update that is about to use a row does not count yet.
 void mu__table_touch(const mu_table *table, mu_table_stripe *stripe, mu_table_row *row);
-void mu__table_evict(mu_table *table, mu_table_stripe *stripe);
+void mu__table_evict(mu_table *table, mu_table_stripe *stripe, uint64_t n_updates);
 
 // ---- One row (embedding_row.c) ------------------------------------------------------------------
 

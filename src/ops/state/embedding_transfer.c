@@ -45,7 +45,7 @@ mu_status mu__table_export(mu_table *t, int stripe, mu_table_rows *out)
 {
     mu_table_stripe *s = &t->stripes[stripe];
     pthread_mutex_lock(&s->lock);
-    mu__table_evict(t, s);
+    mu__table_evict(t, s, t->n_updates);
     const mu_status status = allocate(t, s->n, out);
     int64_t n = 0;
     for (uint32_t at = status == MU_OK ? s->oldest : 0; at != 0; at = mu__table_row_at(t, s, at)->newer)

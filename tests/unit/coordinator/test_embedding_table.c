@@ -212,6 +212,37 @@ static void test_rows_that_are_too_old_go(void **state)
     mu_pool_close(pool);
 }
 
+// Each update uses the row of the one before: no row is too old for the update that uses it.
+static void test_a_row_in_use_is_not_too_old(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_embedding_table *aging = mu_embedding_table_new(DIMENSION, .max_age = 1, .optimizer = "sgd"),
+                       *kept = mu_embedding_table_new(DIMENSION, .optimizer = "sgd", .name = "kept");
+    for (int i = 0; i < 3; i++) {
+        mu_embedding_table_apply_gradients(aging, KEYS_OF(7), gradients_of(1, i));
+        mu_embedding_table_apply_gradients(kept, KEYS_OF(7), gradients_of(1, i));
+    }
+    const float *row = rows_of(aging, KEYS_OF(7));
+    assert_memory_equal(row, rows_of(kept, KEYS_OF(7)), DIMENSION * sizeof(float));
+    mu_pool_close(pool);
+}
+
+// Lookups alone keep a row, also if the table is not updated meanwhile.
+static void test_lookups_are_uses(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_embedding_table *table = mu_embedding_table_new(DIMENSION, .max_rows = 2, .optimizer = "sgd");
+    mu_embedding_table_apply_gradients(table, KEYS_OF(1), gradients_of(1, 1));
+    const float *first = rows_of(table, KEYS_OF(1));
+    for (int64_t key = 2; key < 5; key++) {
+        rows_of(table, keys_of(1, &key));
+        assert_memory_equal(first, rows_of(table, KEYS_OF(1)), DIMENSION * sizeof(float));
+    }
+    mu_pool_close(pool);
+}
+
 static void test_memory_stays_within_the_limits(void **state)
 {
     (void)state;
@@ -507,6 +538,8 @@ int main(void)
         cmocka_unit_test(test_bfloat16_rows_keep_small_updates),
         cmocka_unit_test(test_the_row_not_used_for_longest_goes),
         cmocka_unit_test(test_rows_that_are_too_old_go),
+        cmocka_unit_test(test_a_row_in_use_is_not_too_old),
+        cmocka_unit_test(test_lookups_are_uses),
         cmocka_unit_test(test_memory_stays_within_the_limits),
         cmocka_unit_test(test_many_rows_come_and_go),
         cmocka_unit_test(test_no_update_is_lost),
