@@ -4,11 +4,11 @@
 // first, because its length precedes it. Formats: tensorflow/core/util/event.proto, framework/summary.proto.
 #include "io/events.h"
 
+#include "base/directory.h"
 #include "data/formats/crc32c.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -205,25 +205,6 @@ static message new_event(int64_t step)
 
 // ---- Files --------------------------------------------------------------------------------------
 
-// The folder and the folders around it. Errors: those of mkdir.
-static mu_status make_folder(const char *folder)
-{
-    char *path = mu__strdup(folder);
-    mu_status status = path ? MU_OK : MU_RESOURCE_EXHAUSTED;
-    for (char *at = path; status == MU_OK && at;) {
-        at = strchr(at + 1, '/');
-        if (at)
-            *at = '\0';
-        if (mkdir(path, 0777) != 0 && errno != EEXIST)
-            status = mu__error(mu__errno_code(errno), "the folder '%s' of event files cannot be made: %s", path,
-                               strerror(errno));
-        if (at)
-            *at = '/';
-    }
-    mu__free(path);
-    return status;
-}
-
 // Opens the first file that is not there yet; a name is what TensorFlow's tools look for.
 static int open_next(const char *folder, char **path)
 {
@@ -261,7 +242,7 @@ static mu_status open_file(mu_event_file *file, const char *folder)
 
 mu_event_file *mu__event_file_create(const char *folder)
 {
-    if (make_folder(folder) != MU_OK)
+    if (mu__directory_make(folder) != MU_OK)
         return NULL;
     mu_event_file *file = mu__calloc(1, sizeof *file);
     if (!file || open_file(file, folder) == MU_OK)

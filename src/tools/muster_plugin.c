@@ -4,8 +4,8 @@
 // pip compares the wheel with the hash in the table below before it accepts it. Everything happens in a temporary
 // folder next to the plugins, and the library is renamed last, so that an interrupted installation leaves no plugin
 // behind.
+#include "base/directory.h"
 #include "engine/pjrt/pjrt.h"
-#include "model/files/checkpoint.h"
 #include "tools/tools.h"
 
 #include <errno.h>

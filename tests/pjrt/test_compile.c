@@ -292,12 +292,25 @@ static void test_few_programs_are_kept(void **state)
 
 static char folder[] = P_tmpdir "/muster-dump-XXXXXX";
 
+// Into a folder that is missing, in one that is missing too.
 static int start_dumping(void **state)
 {
+    char inner[sizeof folder + 16];
     if (!mkdtemp(folder))
         return -1;
-    setenv("MUSTER_DUMP_STABLEHLO", folder, 1);
+    snprintf(inner, sizeof inner, "%s/of/programs", folder);
+    setenv("MUSTER_DUMP_STABLEHLO", inner, 1);
     return start(state);
+}
+
+static void remove_folders(void)
+{
+    static const char *const inside[] = {"/of/programs", "/of", ""};
+    for (size_t i = 0; i < MU_COUNT(inside); i++) {
+        char path[sizeof folder + 16];
+        snprintf(path, sizeof path, "%s%s", folder, inside[i]);
+        assert_int_equal(rmdir(path), 0);
+    }
 }
 
 static void test_programs_are_dumped(void **state)
@@ -307,7 +320,7 @@ static void test_programs_are_dumped(void **state)
     glob_t found;
     mu_function *function;
     assert_non_null(run(&function));
-    snprintf(pattern, sizeof pattern, "%s/scale.%ld.*.mlir", folder, (long)getpid());
+    snprintf(pattern, sizeof pattern, "%s/of/programs/scale.%ld.*.mlir", folder, (long)getpid());
     assert_int_equal(glob(pattern, 0, NULL, &found), 0);
     assert_int_equal(found.gl_pathc, 1);
     FILE *file = fopen(found.gl_pathv[0], "r");
@@ -319,7 +332,7 @@ static void test_programs_are_dumped(void **state)
     assert_non_null(strstr(text, "\"stablehlo.dot_general\""));
     remove(found.gl_pathv[0]);
     globfree(&found);
-    rmdir(folder);
+    remove_folders();
 }
 
 static int start_dumping_nowhere(void **state)

@@ -1,11 +1,9 @@
 // Writes the text of programs to files before the plugin compiles it, for people who want to read it
 // (MUSTER_DUMP_STABLEHLO).
+#include "base/directory.h"
 #include "engine/pjrt/pjrt.h"
 
 #include <ctype.h>
-#include <errno.h>
-#include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 enum { NAME_BYTES = 64 };
@@ -38,8 +36,8 @@ void mu__pjrt_dump(const char *function, const mu_pjrt_text *text)
     char name[NAME_BYTES];
     if (!folder)
         return;
-    if (mkdir(folder, 0777) != 0 && errno != EEXIST) {
-        mu__log(MU_LOG_WARNING, "MUSTER_DUMP_STABLEHLO: the folder '%s' cannot be made: %s", folder, strerror(errno));
+    if (mu__directory_make(folder) != MU_OK) {
+        mu__log(MU_LOG_WARNING, "MUSTER_DUMP_STABLEHLO: %s", mu_error_take().message);
         return;
     }
     file_name(function, name);

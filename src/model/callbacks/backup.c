@@ -8,6 +8,7 @@
 #include "model/files/checkpoint.h"
 #include "model/training/training.h"
 
+#include "base/directory.h"
 #include "base/temporary.h"
 
 #include <errno.h>

@@ -12,6 +12,8 @@
 #include "model/training/pass.h"
 #include "model/training/training.h"
 
+#include "base/directory.h"
+
 #include <math.h>
 #include <muster/checkpoint.h>
 #include <muster/saved_model.h>

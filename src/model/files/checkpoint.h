@@ -89,7 +89,4 @@ mu_status mu__table_tensors(mu_embedding_table *table, const char **names, mu_te
 mu_status mu__table_check_file(const mu_embedding_table *table, const mu_tensor_file *file);
 mu_status mu__table_restore(mu_embedding_table *table, const mu_tensor_file *file);
 
-// mu__directory_make makes a folder and its missing parents.
-mu_status mu__directory_make(const char *path);
-
 #endif

@@ -4,12 +4,12 @@
 // nevertheless, the previous one is used.
 #include "model/files/checkpoint.h"
 
+#include "base/directory.h"
 #include "base/temporary.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 struct mu_checkpoint_manager {
@@ -33,28 +33,6 @@ static void manager_destroy(void *object)
 }
 
 static mu_type manager_type = {.name = "checkpoint manager", .destroy = manager_destroy};
-
-mu_status mu__directory_make(const char *path)
-{
-    char *text = mu__strdup(path);
-    if (!text)
-        return MU_RESOURCE_EXHAUSTED;
-    mu_status status = MU_OK;
-    for (char *at = text + 1; status == MU_OK; at++) {
-        if (*at != '/' && *at != '\0')
-            continue;
-        const char kept = *at;
-        *at = '\0';
-        if (mkdir(text, 0777) != 0 && errno != EEXIST)
-            status = mu__error(mu__errno_code(errno), "the folder '%s' for checkpoints cannot be made: %s", text,
-                               strerror(errno));
-        if (kept == '\0')
-            break;
-        *at = kept;
-    }
-    mu__free(text);
-    return status;
-}
 
 static mu_status check_args(const mu_checkpoint_manager_args *args)
 {

@@ -221,7 +221,7 @@ static void event_files(void **state)
     assert_non_null(file);
     assert_int_equal(fclose(file), 0);
     assert_null(train(regression(2, .1), 1, mu_tensorboard("plain")));
-    assert_true(strstr(mu_error_take().message, "the folder 'plain/train' of event files cannot be made") != NULL);
+    assert_true(strstr(mu_error_take().message, "the folder 'plain/train' cannot be made") != NULL);
 }
 
 typedef struct seen {
