@@ -450,6 +450,26 @@ static void test_what_is_refused(void **state)
     check_refused("copy_of_mine", "is a C function", with_own_op, NULL, x);
 }
 
+static mu_value *divide_by_constants(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    const mu_dtype dtype = mu_tensor_dtype(x);
+    return mu_list(mu_floor_divide(x, mu_constant(dtype, 41)), mu_floor_divide(x, mu_constant(dtype, 49)),
+                   mu_floor_divide(x, mu_constant(dtype, .1)), MU_END);
+}
+
+// 1 / 41 in float32, 1 / 49 in float64, times the divisor is below 1; 1 is 10 times what float32 has for 0.1.
+static void test_whole_division_by_constants(void **state)
+{
+    (void)state;
+    static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16};
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++) {
+        mu_tensor *x = mu_cast(mu_range(MU_F32, -300, 300, 1), dtypes[d]);
+        check_both(mu_dtype_name(dtypes[d]), divide_by_constants, NULL, mu_list(x, MU_END), 0);
+    }
+}
+
 static mu_value *extreme_places(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -480,6 +500,7 @@ int main(void)
         cmocka_unit_test(test_order_of_odd_numbers), cmocka_unit_test(test_extremes_of_bools),
         cmocka_unit_test(test_sums_in_16_bits),
         cmocka_unit_test(test_no_extreme_loses_a_nan), cmocka_unit_test(test_whole_division_at_the_limits),
+        cmocka_unit_test(test_whole_division_by_constants),
         cmocka_unit_test(test_convolutions_of_nothing),
         cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_extremes_of_nothing),
     };

@@ -28,13 +28,20 @@ mu_status mu__lower_elementwise(mu_lowering *l)
     return mu__lowered(l, 0, l->emitter->add(l->emitter, &l->out[0].spec, l->op->hlo, l->n_in, operands, NULL));
 }
 
-// Floats are converted to narrow integers through int32, which wraps values that do not fit, as the plain loops do; a
-// direct conversion saturates.
+// As the plain loops do: a NaN, or a float that is too large, becomes the least int32 or int64, from which narrow
+// integers take the low bits. XLA's conversion makes 0 and the greatest number.
+static mu_hlo float_to_integer(mu_emitter *e, mu_hlo x, mu_dtype wide)
+{
+    const mu_hlo limit = mu__hlo_fill(e, x.spec.dtype, &x.spec.shape, wide == MU_I64 ? 0x1p63 : 0x1p31);
+    const mu_hlo least = mu__hlo_fill(e, wide, &x.spec.shape, wide == MU_I64 ? -0x1p63 : -0x1p31);
+    return mu__hlo_select(e, mu__hlo_compare(e, "LT", x, limit), mu__hlo_convert(e, x, wide), least);
+}
+
 mu_status mu__lower_cast(mu_lowering *l)
 {
     const mu_dtype from = l->in[0].spec.dtype, to = l->out[0].spec.dtype;
-    const bool narrow = mu__dtype_is_float(from) && mu__dtype_is_integer(to) && mu_dtype_bytes(to) < 4;
-    const mu_hlo x = narrow ? mu__hlo_convert(l->emitter, l->in[0], MU_I32) : l->in[0];
+    const bool truncates = mu__dtype_is_float(from) && mu__dtype_is_integer(to);
+    const mu_hlo x = truncates ? float_to_integer(l->emitter, l->in[0], to == MU_I64 ? MU_I64 : MU_I32) : l->in[0];
     return mu__lowered(l, 0, mu__hlo_convert(l->emitter, x, to));
 }
 

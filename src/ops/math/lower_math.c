@@ -23,26 +23,54 @@ static void check_integers(mu_lowering *l, mu_check check)
         mu__hlo_check(l, 1, check, NULL, raise_integer);
 }
 
+// By squaring, bit by bit of the exponent: StableHLO's power takes only the lowest bits of large exponents on XLA.
+static mu_hlo integer_power(mu_emitter *e, mu_hlo base, mu_hlo exponent, int bits)
+{
+    const writer w = {e, base.spec};
+    const mu_hlo lowest = number(&w, 1);
+    mu_hlo result = lowest;
+    for (int i = 0; i < bits; i++) {
+        const mu_hlo bit = mu__hlo_binary(e, "stablehlo.and", exponent, lowest);
+        result = mu__hlo_select(e, mu__hlo_compare(e, "EQ", bit, lowest), mul(&w, result, base), result);
+        base = mul(&w, base, base);
+        exponent = mu__hlo_binary(e, "stablehlo.shift_right_logical", exponent, lowest);
+    }
+    return result;
+}
+
+// Short integers are computed in int32, whose low bits are theirs.
 mu_status mu__lower_pow(mu_lowering *l)
 {
+    mu_emitter *e = l->emitter;
+    const mu_dtype dtype = l->out[0].spec.dtype, wide = dtype == MU_I64 ? MU_I64 : MU_I32;
+    const mu_shape *shape = &l->out[0].spec.shape;
     check_integers(l, MU_CHECK_NOT_NEGATIVE);
-    return mu__lower_elementwise(l);
+    if (mu__dtype_is_float(dtype))
+        return mu__lower_elementwise(l);
+    const mu_hlo base = mu__hlo_convert(e, mu__hlo_broadcast_to(e, l->in[0], shape), wide),
+                 exponent = mu__hlo_convert(e, mu__hlo_broadcast_to(e, l->in[1], shape), wide);
+    const int bits = 8 * (int)mu_dtype_bytes(dtype) - (dtype != MU_U8);
+    return mu__lowered(l, 0, mu__hlo_convert(e, integer_power(e, base, exponent, bits), dtype));
 }
 
-// The quotient of integers is rounded down without a - remainder, which may be beyond the type.
-static mu_hlo whole_quotient(const writer *w, mu_hlo a, mu_hlo b, mu_hlo mod, mu_hlo moves)
-{
-    if (!mu__dtype_is_float(w->spec.dtype))
-        return sub(w, over(w, a, b), mu__hlo_convert(w->e, moves, w->spec.dtype));
-    return one(w, "stablehlo.round_nearest_even", over(w, sub(w, a, mod), b));
-}
-
-// The remainder has the sign of b; the quotient is (a - remainder) / b.
-mu_status mu__lower_whole_division(mu_lowering *l)
+// Behind the barrier XLA does not see that a divisor is constant; it would multiply by the inverse, and the product may
+// be below a whole quotient.
+static mu_hlo floor_of_quotient(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const mu_shape *shape = &l->out[0].spec.shape;
-    check_integers(l, MU_CHECK_NOT_ZERO);
+    const mu_hlo divisor = mu__hlo_unary(e, "stablehlo.optimization_barrier", l->in[1]);
+    const mu_hlo a = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[0], shape));
+    const mu_hlo b = mu__hlo_wide(e, mu__hlo_broadcast_to(e, divisor, shape));
+    return mu__hlo_unary(e, "stablehlo.floor", mu__hlo_binary(e, "stablehlo.divide", a, b));
+}
+
+// The remainder has the sign of b. The quotient of integers is rounded down without a - remainder, which may be beyond
+// the type.
+static mu_hlo whole_division(mu_lowering *l)
+{
+    mu_emitter *e = l->emitter;
+    const mu_shape *shape = &l->out[0].spec.shape;
     const mu_hlo a = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[0], shape));
     const mu_hlo b = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[1], shape));
     const writer w = {e, a.spec};
@@ -50,9 +78,18 @@ mu_status mu__lower_whole_division(mu_lowering *l)
     const mu_hlo crosses =
         mu__hlo_compare(e, "NE", mu__hlo_compare(e, "LT", left, zero), mu__hlo_compare(e, "LT", b, zero));
     const mu_hlo moves = mu__hlo_binary(e, "stablehlo.and", crosses, mu__hlo_compare(e, "NE", left, zero));
-    const mu_hlo mod = mu__hlo_select(e, moves, add(&w, left, b), left);
-    const mu_hlo y = l->op == &mu_op_mod ? mod : whole_quotient(&w, a, b, mod, moves);
-    return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
+    if (l->op == &mu_op_mod)
+        return mu__hlo_select(e, moves, add(&w, left, b), left);
+    return sub(&w, over(&w, a, b), mu__hlo_convert(e, moves, w.spec.dtype));
+}
+
+mu_status mu__lower_whole_division(mu_lowering *l)
+{
+    const mu_dtype dtype = l->out[0].spec.dtype;
+    check_integers(l, MU_CHECK_NOT_ZERO);
+    const bool real = mu__dtype_is_float(dtype) && l->op != &mu_op_mod;
+    const mu_hlo y = real ? floor_of_quotient(l) : whole_division(l);
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, y, dtype));
 }
 
 // ---- Inverse and hyperbolic functions -----------------------------------------------------------
@@ -147,65 +184,92 @@ static mu_hlo gelu_of(const writer *w, mu_hlo x)
 
 // ---- The gamma function -------------------------------------------------------------------------
 
-enum { STEPS = 10 };  // the asymptotic series, used from here on, is exact in float32 and nearly so in float64
+// With this many terms the asymptotic series are exact in float64 from STEPS on.
+enum { STEPS = 10, TERMS = 6 };
+
+// The sum of terms[k] f^k.
+static mu_hlo series_of(const writer *w, mu_hlo f, const double terms[TERMS])
+{
+    mu_hlo sum = number(w, terms[TERMS - 1]);
+    for (int k = TERMS - 2; k >= 0; k--)
+        sum = plus(w, mul(w, f, sum), terms[k]);
+    return sum;
+}
 
 // Below STEPS the recurrence leads to where the series is exact; its product would overflow for large x.
 mu_hlo mu__hlo_lgamma_above(const writer *w, mu_hlo x)
 {
+    static const double terms[TERMS] = {1.0 / 12, -1.0 / 360, 1.0 / 1260, -1.0 / 1680, 1.0 / 1188, -691.0 / 360360};
     const mu_hlo small = mu__hlo_binary(w->e, "stablehlo.minimum", x, number(w, STEPS));
     mu_hlo product = small;
     for (int k = 1; k < STEPS; k++)
         product = mul(w, product, plus(w, small, k));
-    const mu_hlo y = select_by(w, "LT", x, STEPS, plus(w, x, STEPS), x), inverse = over(w, number(w, 1), y),
-                 f = mul(w, inverse, inverse);
-    mu_hlo series = plus(w, scaled(w, f, 1.0 / 1260), -1.0 / 360);
-    series = mul(w, inverse, plus(w, mul(w, f, series), 1.0 / 12));
-    const mu_hlo main = sub(w, mul(w, plus(w, y, -0.5), logarithm(w, y)), y);
-    const mu_hlo whole = add(w, plus(w, main, 0.9189385332046727), series);
+    const mu_hlo y = select_by(w, "LT", x, STEPS, plus(w, x, STEPS), x), inverse = over(w, number(w, 1), y);
+    const mu_hlo series = mul(w, inverse, series_of(w, mul(w, inverse, inverse), terms));
+    // (y - 1/2) log y - y, without infinity - infinity.
+    const mu_hlo main = mul(w, plus(w, y, -0.5), plus(w, logarithm(w, y), -1));
+    const mu_hlo whole = add(w, plus(w, main, 0.9189385332046727 - 0.5), series);
     return select_by(w, "LT", x, STEPS, sub(w, whole, logarithm(w, product)), whole);
 }
 
 mu_hlo mu__hlo_digamma_above(const writer *w, mu_hlo x)
 {
+    static const double terms[TERMS] = {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240, 1.0 / 132, -691.0 / 32760};
     mu_hlo sum = number(w, 0);
     for (int k = 0; k < STEPS; k++)
         sum = add(w, sum, over(w, number(w, 1), plus(w, x, k)));
     const mu_hlo y = plus(w, x, STEPS), inverse = over(w, number(w, 1), y), f = mul(w, inverse, inverse);
-    mu_hlo series = plus(w, scaled(w, f, 1.0 / 252), -1.0 / 120);
-    series = mul(w, f, plus(w, mul(w, f, series), 1.0 / 12));
+    const mu_hlo series = mul(w, f, series_of(w, f, terms));
     return sub(w, sub(w, sub(w, logarithm(w, y), scaled(w, inverse, 0.5)), series), sum);
 }
 
 static mu_hlo trigamma_above(const writer *w, mu_hlo x)
 {
+    static const double terms[TERMS] = {1.0 / 6, -1.0 / 30, 1.0 / 42, -1.0 / 30, 5.0 / 66, -691.0 / 2730};
     mu_hlo sum = number(w, 0);
     for (int k = 0; k < STEPS; k++) {
         const mu_hlo inverse = over(w, number(w, 1), plus(w, x, k));
         sum = add(w, sum, mul(w, inverse, inverse));
     }
     const mu_hlo inverse = over(w, number(w, 1), plus(w, x, STEPS)), f = mul(w, inverse, inverse);
-    mu_hlo series = plus(w, scaled(w, f, 1.0 / 42), -1.0 / 30);
-    series = plus(w, mul(w, f, series), 1.0 / 6);
+    const mu_hlo series = series_of(w, f, terms);
     return add(w, sum, mul(w, inverse, add(w, plus(w, scaled(w, inverse, 0.5), 1), mul(w, f, series))));
 }
 
-// Below 1/2 uses the reflection formula with the function at 1 - x.
+// The distance from the nearest whole number, with its sign; 0 for infinity.
+static mu_hlo off_whole(const writer *w, mu_hlo x)
+{
+    const mu_hlo distance = sub(w, x, one(w, "stablehlo.round_nearest_even", x));
+    return select_by(w, "EQ", one(w, "stablehlo.abs", x), INFINITY, number(w, 0), distance);
+}
+
+// The value at the poles, which are 0, -1, -2, …, and at -infinity.
+static mu_hlo with_poles(const writer *w, mu_hlo x, mu_hlo off, double value, mu_hlo elsewhere)
+{
+    const mu_hlo pole = mu__hlo_binary(w->e, "stablehlo.and", mu__hlo_compare(w->e, "LE", x, number(w, 0)),
+                                       mu__hlo_compare(w->e, "EQ", off, number(w, 0)));
+    return mu__hlo_select(w->e, pole, number(w, value), elsewhere);
+}
+
+// Below 1/2 uses the reflection formula with the function at 1 - x. Sines and cosines are those of the distance from a
+// whole number, whose angle has no rounding error.
 static mu_hlo gamma_family(const writer *w, const mu_op *op, mu_hlo x)
 {
     const double pi = 3.14159265358979323846;
-    const mu_hlo y = select_by(w, "LT", x, 0.5, from(w, 1, x), x), radians = scaled(w, x, pi),
+    const mu_hlo y = select_by(w, "LT", x, 0.5, from(w, 1, x), x), off = off_whole(w, x), radians = scaled(w, off, pi),
                  sine = one(w, "stablehlo.sine", radians);
     if (op == &mu_op_lgamma) {
-        const mu_hlo above = mu__hlo_lgamma_above(w, y), size = logarithm(w, one(w, "stablehlo.abs", sine));
-        return select_by(w, "LT", x, 0.5, sub(w, from(w, log(pi), size), above), above);
+        const mu_hlo above = mu__hlo_lgamma_above(w, y), size = logarithm(w, one(w, "stablehlo.abs", sine)),
+                     below = sub(w, from(w, log(pi), size), above);
+        return with_poles(w, x, off, INFINITY, select_by(w, "LT", x, 0.5, below, above));
     }
     if (op == &mu_op_digamma) {
         const mu_hlo above = mu__hlo_digamma_above(w, y),
                      derivative = over(w, scaled(w, one(w, "stablehlo.cosine", radians), pi), sine);
-        return select_by(w, "LT", x, 0.5, sub(w, above, derivative), above);
+        return with_poles(w, x, off, NAN, select_by(w, "LT", x, 0.5, sub(w, above, derivative), above));
     }
     const mu_hlo above = trigamma_above(w, y), bend = over(w, number(w, pi), sine);
-    return select_by(w, "LT", x, 0.5, sub(w, mul(w, bend, bend), above), above);
+    return with_poles(w, x, off, INFINITY, select_by(w, "LT", x, 0.5, sub(w, mul(w, bend, bend), above), above));
 }
 
 // ---- Op definitions -----------------------------------------------------------------------------
@@ -276,8 +340,7 @@ mu_status mu__lower_polygamma(mu_lowering *l)
     mu_polygamma_form form;
     mu__polygamma_form((int)((const mu_polygamma_attrs *)l->attrs)->order, &form);
     const mu_hlo above = polygamma_above(&w, &form, select_by(&w, "LT", x, 0, from(&w, 1, x), x));
-    const mu_hlo fraction = sub(&w, x, one(&w, "stablehlo.round_nearest_even", x));
-    const mu_hlo off = one(&w, "stablehlo.abs", fraction);
+    const mu_hlo fraction = off_whole(&w, x), off = one(&w, "stablehlo.abs", fraction);
     const mu_hlo cosine = one(&w, "stablehlo.sine", scaled(&w, from(&w, 0.5, off), pi));
     const mu_hlo c = signed_like(&w, over(&w, cosine, one(&w, "stablehlo.sine", scaled(&w, off, pi))), fraction);
     mu_hlo bend = number(&w, 0);
@@ -286,7 +349,8 @@ mu_status mu__lower_polygamma(mu_lowering *l)
     const bool odd = form.order % 2;
     const mu_hlo up = odd ? above : one(&w, "stablehlo.negate", above);
     const mu_hlo down = sub(&w, odd ? bend : one(&w, "stablehlo.negate", bend), above);
-    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, select_by(&w, "LT", x, 0, down, up), l->out[0].spec.dtype));
+    const mu_hlo y = with_poles(&w, x, off, odd ? INFINITY : NAN, select_by(&w, "LT", x, 0, down, up));
+    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, y, l->out[0].spec.dtype));
 }
 
 // ---- Derivatives of activations -----------------------------------------------------------------
