@@ -190,7 +190,7 @@ def keras_model(tf, case, shape):
     return tf.keras.Sequential(layers)
 
 
-def keras_step(tf, case, strategy, model, optimizer):
+def keras_step(tf, case, strategy, model, optimizer, compiled):
     replicas = strategy.num_replicas_in_sync
 
     def on_replica(x, y, global_batch):
@@ -207,16 +207,16 @@ def keras_step(tf, case, strategy, model, optimizer):
         optimizer.apply_gradients(zip(gradients, model.trainable_variables))
         return loss
 
-    @tf.function
+    @tf.function(jit_compile=compiled or None)
     def step(x, y, global_batch):
         return strategy.reduce("SUM", strategy.run(on_replica, (x, y, global_batch)), axis=None)
 
     return step
 
 
-def train_tensorflow(tf, case, floatx, strategy=None, nudge=None):
+def train_tensorflow(tf, case, floatx, strategy=None, nudge=None, compiled=False):
     """Losses of all steps, the last weights, and the first ones; on a strategy of its own unless one is given. With a
-    nudge (a seed) the first weights are one place off."""
+    nudge (a seed) the first weights are one place off. `compiled`: XLA compiles the step."""
     tf.keras.backend.clear_session()
     tf.keras.backend.set_floatx(np.dtype(FLOATX[floatx]).name)
     x, y = data_of(case, FLOATX[floatx])
@@ -232,7 +232,7 @@ def train_tensorflow(tf, case, floatx, strategy=None, nudge=None):
             first = nudged(first, nudge)
         for weight_name, variable in named(model):
             variable.assign(first[weight_name].astype(FLOATX[floatx]))
-    step = keras_step(tf, case, strategy, model, optimizer)
+    step = keras_step(tf, case, strategy, model, optimizer, compiled)
     losses = []
     for batch_x, batch_y in batches_of(case, x, y):
         def part(array):
@@ -245,8 +245,8 @@ def train_tensorflow(tf, case, floatx, strategy=None, nudge=None):
 
 
 @functools.cache
-def oracle(tf, case, floatx, nudge=None):
-    return train_tensorflow(tf, case, floatx, nudge=nudge)
+def oracle(tf, case, floatx, nudge=None, compiled=False):
+    return train_tensorflow(tf, case, floatx, nudge=nudge, compiled=compiled)
 
 
 def over_replicas(variable):
@@ -352,7 +352,13 @@ def compare(report, tf, mu, case):
     ours_32, our_weights_32 = train_muster(mu, case, "f32", first)
     check(report, case, {"f64": (theirs, their_weights), "f32": (theirs_32, their_weights_32)},
           {"f64": (ours, our_weights), "f32": (ours_32, our_weights_32)},
-          lambda seed: oracle(tf, same, "f32", seed)[:2])
+          lambda seed: oracle(tf, same, "f32", seed)[:2], functools.partial(off_compiled, tf, same) if mu.device else None)
+
+
+def off_compiled(tf, case):
+    """How far TensorFlow's f32 run on one device lies from its f64 run where XLA compiles it, which adds up row after row."""
+    alone = dataclasses.replace(case, replicas=1)
+    return distance(oracle(tf, alone, "f32", compiled=True)[1], oracle(tf, alone, "f64")[1])
 
 
 def widest(off_ours, distances):
@@ -367,8 +373,9 @@ def widest(off_ours, distances):
     return far
 
 
-def check(report, case, tensorflow, muster_runs, nudged_run=None):
-    """Both sides' losses and last weights, by type; nudged_run(seed) is TensorFlow's in f32 from weights one place off."""
+def check(report, case, tensorflow, muster_runs, nudged_run=None, off_compiled_run=None):
+    """Both sides' losses and last weights, by type; nudged_run(seed) is TensorFlow's in f32 from weights one place off,
+    off_compiled_run() how far its run lies off where XLA compiles it: for runs on an XLA device."""
     (theirs, their_weights), (theirs_32, their_weights_32) = tensorflow["f64"], tensorflow["f32"]
     (ours, our_weights), (ours_32, our_weights_32) = muster_runs["f64"], muster_runs["f32"]
     off_loss, off_weight = float(np.abs(ours - theirs).max()), largest(our_weights, their_weights)
@@ -385,9 +392,11 @@ def check(report, case, tensorflow, muster_runs, nudged_run=None):
     off_ours, off_theirs = distance(our_weights_32, their_weights), distance(their_weights_32, their_weights)
     # Where TensorFlow's own run is exact by luck, the last place of the weights is what may differ.
     last_place = np.finfo(np.float32).eps * distance(their_weights, {name: 0 * w for name, w in their_weights.items()})
+    compiled = (run() for run in (off_compiled_run,) if run)
     far = off_theirs if off_ours <= last_place else widest(
-        off_ours, itertools.chain([off_theirs], (distance(nudged(seed)[1], their_weights) for seed in seeds)))
-    note_far = f", {far:.1e} from weights one place off" if far > off_theirs else ""
+        off_ours, itertools.chain([off_theirs], compiled, (distance(nudged(seed)[1], their_weights) for seed in seeds)))
+    reason = "compiled by XLA or from weights one place off" if off_compiled_run else "from weights one place off"
+    note_far = f", {far:.1e} {reason}" if far > off_theirs else ""
     report.check(f"{case} | f32", f"first {FIRST_STEPS} losses within {off_first:.1e}{note}; weights off f64 by {off_ours:.1e}, "
                f"TensorFlow's by {off_theirs:.1e}{note_far}", near and off_ours <= max(2 * far, last_place))
 
