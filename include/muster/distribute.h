@@ -41,7 +41,7 @@ typedef struct mu_mirrored_strategy_args {
 // of every strategy are those of the plugin that MUSTER_PJRT names, else all visible GPUs of the first GPU plugin that
 // starts (CUDA_VISIBLE_DEVICES counts), else the CPU devices; never devices of two kinds. Errors: INVALID_ARGUMENT for
 // a device that is unknown, whose plugin is not there or cannot be used (the message says why) or that is named twice,
-// for an empty list, and for more replicas than devices; NOT_FOUND if the plugin that MUSTER_PJRT names is not there,
+// for devices of two kinds, no devices, and more replicas than devices; NOT_FOUND if MUSTER_PJRT names no plugin,
 // FAILED_PRECONDITION if it cannot be used; FAILED_PRECONDITION for devices of another process.
 #define mu_mirrored_strategy(...) \
     mu_mirrored_strategy_with(MU_ARGS(mu_mirrored_strategy_args, #__VA_ARGS__, __VA_ARGS__))

@@ -141,6 +141,22 @@ static void test_device_sets_choose_a_reduction(void **state)
     expect_sum(mu_mirrored_strategy(.devices = cpus), MU_I32, false);
 }
 
+// CPUs and GPUs together, which core-122 also asks for, are refused before anything is made for them.
+static void test_devices_of_two_kinds_are_refused(void **state)
+{
+    (void)state;
+    begin("cuda13:" MU_TEST_PLUGIN ",xla_cpu:" MU_TEST_PLUGIN, NULL);
+    static const char *const sets[][3] = {{"CPU:0", "GPU:1"}, {"GPU:0", "CPU:1"}, {"GPU:0", "XLA_CPU:0"}};
+    for (size_t i = 0; i < MU_COUNT(sets); i++) {
+        assert_null(mu_mirrored_strategy(.devices = sets[i]));
+        expect_error(MU_INVALID_ARGUMENT, "are devices of two kinds, which cannot share a step");
+        assert_null(mu_central_storage_strategy(.compute_devices = sets[i]));
+        expect_error(MU_INVALID_ARGUMENT, "mu_central_storage_strategy: '");
+    }
+    expect_devices(mu_central_storage_strategy(.compute_devices = (const char *[]){"GPU:0", "GPU:1", NULL},
+                                               .parameter_device = "CPU:0"), "GPU:", 2);
+}
+
 // ---- TPUs ---------------------------------------------------------------------------------------
 
 static void expect_cores(const char *plugins, const char *preferred, const char *core)
@@ -194,6 +210,7 @@ int main(void)
         cmocka_unit_test(test_all_gpus_are_the_default), cmocka_unit_test(test_processors_without_gpus),
         cmocka_unit_test(test_the_first_plugin_that_starts), cmocka_unit_test(test_cores_of_a_tpu),
         cmocka_unit_test(test_device_sets_choose_a_reduction),
+        cmocka_unit_test(test_devices_of_two_kinds_are_refused),
         cmocka_unit_test(test_installed_plugins_come_last),
     };
     if (plugin_missing())

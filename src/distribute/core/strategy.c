@@ -93,6 +93,16 @@ static mu_status refuse_remote(const char *const *names, const char *function)
                      function, remote, n);
 }
 
+// Replicas share one graph, which each engine lowers in its own way, and a plugin's programs run on its devices alone.
+static mu_status check_kind(const char *function, const mu_device *first, const mu_device *device)
+{
+    if (device->engine == first->engine && device->engine_client == first->engine_client)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: '%s' and '%s' are devices of two kinds, which cannot share a step; name CPU devices "
+                     "alone, or devices of one plugin alone", function, first->name, device->name);
+}
+
 int mu__named_devices(const char *function, const char *const *names, mu_device *devices[MU_MAX_REPLICAS])
 {
     int n = 0;
@@ -104,7 +114,8 @@ int mu__named_devices(const char *function, const char *const *names, mu_device 
                       function, MU_MAX_REPLICAS);
             return -1;
         }
-        if (!(devices[n] = mu__device_by_name(mu__runtime(), names[n])))
+        if (!(devices[n] = mu__device_by_name(mu__runtime(), names[n])) ||
+            check_kind(function, devices[0], devices[n]) != MU_OK)
             return -1;
         for (int i = 0; i < n; i++)
             if (devices[i] == devices[n]) {
