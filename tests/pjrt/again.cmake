@@ -81,7 +81,8 @@ run_again(TESTS graph/test_branch_shapes graph/test_control graph/test_control_s
 run_again(SLOW TESTS graph/test_function graph/test_unknown_sizes)
 run_again(DEVICE XLA_CPU:0 TESTS graph/test_slices)
 not_again("${unknown_shapes}" graph/test_control_grad graph/test_random_bodies)
-not_again("compares bits with those of the native engine" graph/test_pass_state graph/test_random_programs)
+not_again("compares bits with those of the native engine" graph/test_pass_state)
+not_again("pjrt/test_random_programs runs its programs" graph/test_random_programs)
 not_again("passes over graphs and their written form, which every engine gets" graph/test_pass graph/test_reductions
   graph/test_wire)
 not_again("lets each allocation fail in turn, and so compiles hundreds of programs; pjrt/test_plugin does it for one"
