@@ -331,10 +331,30 @@ static mu_value *growing(mu_value *arguments, void *arg)
                          mu_list(mu_value_at(arguments, 0), mu_of(mu_constant(MU_I32, 0)), MU_END), NULL);
 }
 
+static mu_value *doubled(mu_value *loop, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(loop, 0);
+    return mu_list(mu_multiply(x, x), mu_add(mu_at(loop, 1), mu_constant(MU_I32, 1)), MU_END);
+}
+
+static mu_value *slope_of_a_loop(mu_value *arguments, void *arg)
+{
+    const int *most = arg;
+    mu_tape *tape = mu_tape_open();
+    mu_value *last = mu_while_loop(three_times, doubled, mu_list(mu_at(arguments, 0), mu_constant(MU_I32, 0), MU_END),
+                                   NULL, .maximum_iterations = *most);
+    return mu_gradients(tape, mu_reduce_sum(mu_at(last, 0), MU_ALL_AXES), arguments);
+}
+
 static void test_shapes_that_change_are_refused(void **state)
 {
     (void)state;
+    int none = 0, enough = 4;
     check_refused("op while_loop", "constant shapes", growing, NULL, numbers(1, 1));
+    check_refused("op while_loop", "give a loop whose gradient is taken .maximum_iterations", slope_of_a_loop, &none,
+                  numbers(1, 1));
+    check_both("a loop that follows the advice", slope_of_a_loop, &enough, numbers(1, 1), 1e-5);
 }
 
 int main(void)

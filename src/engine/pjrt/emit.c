@@ -229,9 +229,11 @@ static mu_status infer(writer *w, const graph_values *v, const mu_node *node, co
             status = node->op->no_lowering
                          ? cannot_lower(node->op)
                          : mu__error(MU_UNIMPLEMENTED,
-                                     "op %s in '%s' has an output whose shape is known only at run time; device "
-                                     "programs need constant shapes, so run the function on a CPU device",
-                                     node->op->name, v->graph->name);
+                                     "op %s in '%s' has an output whose shape is known only at run time, and device "
+                                     "programs need constant shapes; %srun the function on a CPU device",
+                                     node->op->name, v->graph->name,
+                                     node->op == &mu_op_while_loop
+                                         ? "give a loop whose gradient is taken .maximum_iterations, or " : "");
     }
     mu__free(specs);
     return status;
