@@ -100,6 +100,14 @@ static void report_result(uint64_t seed, const program *p, const instruction *i,
         mu_tensor_print(shown[k], stderr);
 }
 
+// XLA makes y log |x| of log(x ** y), which has numbers where the power is NaN.
+static bool is_log_of_power(const program *p, const instruction *i)
+{
+    const instruction *operand = i->a >= INPUTS ? &p->at[i->a - INPUTS] : NULL;
+    return i->kind == UNARY && unary[i->p % MU_COUNT(unary)] == mu_log && operand && operand->kind == BINARY &&
+           binary[operand->p % MU_COUNT(binary)] == mu_pow;
+}
+
 // Results: the value, the variable after it, derivatives.
 static void compare_step(uint64_t seed, const program *p, const instruction *i, mu_tensor *const *values,
                          mu_value *seen)
@@ -141,7 +149,8 @@ static void check_program(uint64_t seed, program *p, mu_value *arguments, mu_str
     for (int k = 0; k < p->n; k++) {
         mu_value *seen = mu_value_at(all, k);
         mu_variable_assign(cell, variable);
-        compare_step(seed, p, &p->at[k], values, seen);
+        if (!is_log_of_power(p, &p->at[k]))
+            compare_step(seed, p, &p->at[k], values, seen);
         variable = mu_at(seen, 1);
         values[INPUTS + k] = without_denormals(mu_at(seen, 0));
     }
