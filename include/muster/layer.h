@@ -505,7 +505,8 @@ MU_API mu_layer *mu_dot_with(const mu_dot_args *args);
 MU_API const char *mu_layer_name(const mu_layer *layer);  // belongs to the layer
 
 // mu_layer_set_trainable freezes a layer or model and all of its sublayers, or thaws them: a frozen layer's weights are
-// not among mu_trainable_variables, and batch normalization uses its moving statistics. Call mu_compile afterwards.
+// not among mu_trainable_variables, and batch normalization uses its moving statistics. A layer that is thawed inside
+// of a frozen one is trained, but a frozen model itself trains nothing. Call mu_compile afterwards.
 MU_API mu_status mu_layer_set_trainable(mu_layer *layer, bool trainable);
 MU_API bool mu_layer_is_trainable(const mu_layer *layer);  // false for NULL
 

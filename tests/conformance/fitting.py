@@ -11,6 +11,8 @@ import tensorflow as tf
 
 import muster
 from defaults import FLOATX, TOLERANCE, named, off, set_floatx
+from frozen import CHANGES, compare_frozen, compare_frozen_files
+from frozen import FITS as FROZEN
 from report import Report
 from subclassed import compare_masks_inside, compare_subclassed
 from summary import SUMMARIES, compare_summary
@@ -405,6 +407,8 @@ def main(library, only=""):
         rows += [(compare_added_losses, replicas, f"added losses, {replicas}") for replicas in (1, 3)]
         rows += [(compare_subclassed, replicas, f"subclassed, {replicas}") for replicas in (1, 3)[:2 if floatx == "f64" else 1]]
         rows += [(compare_masks_inside, None, "subclassed, masks")]
+        rows += [(compare_frozen, row, f"frozen: {row[0]}") for row in FROZEN] if floatx == "f64" else []
+        rows += [(compare_frozen_files, name, f"frozen in files: {name}") for name in CHANGES] if floatx == "f32" else []
         rows += [(compare_lora, row, "LoRA") for row in ((2, "linear"), (5, "tanh"))] if floatx == "f32" else []  # Keras's matrices are always float32
         for compare, row, name in rows:
             if only in name:

@@ -134,5 +134,7 @@ mu_model *mu_clone_model(const mu_model *model)
     thread->clones = outer;
     json_decref(json);
     mu__free(own.items);
+    if (clone)
+        clone->frozen = model->frozen;  // Keras's configuration of a sequential model does not say
     return clone;
 }

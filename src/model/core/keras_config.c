@@ -57,8 +57,8 @@ static json_t *sequential_json(const mu_layer *model)
         return NULL;
     }
     return mu__keras_json("keras", "Sequential",
-                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(model), "trainable", 1, "dtype",
-                                    mu_layer_dtype_policy(model), "layers", list));
+                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(model), "trainable",
+                                    !model->frozen, "dtype", mu_layer_dtype_policy(model), "layers", list));
 }
 
 static json_t *cells_json(const mu_layer *stack)
@@ -73,8 +73,8 @@ static json_t *cells_json(const mu_layer *stack)
         json_array_append_new(list, cell);
     }
     return mu__keras_json("keras.layers", "StackedRNNCells",
-                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(stack), "trainable", 1, "dtype",
-                                    mu_layer_dtype_policy(stack), "cells", list));
+                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(stack), "trainable",
+                                    !stack->frozen, "dtype", mu_layer_dtype_policy(stack), "cells", list));
 }
 
 // Keras's name of the type of a layer's outputs.
@@ -179,13 +179,26 @@ static mu_layer *list_from(const json_t *list, int depth, mu_layer *(*of)(mu_lay
     return layer;
 }
 
-// Makes a layer of a class from its options.
+static bool takes_layers(const mu_class *class)
+{
+    for (const mu_field *field = class->fields; field->name; field++)
+        if (field->kind == MU_FIELD_LAYER)
+            return true;
+    return false;
+}
+
+// Makes a layer of a class from its options. Layers that it was given have entries of their own, which say whether
+// they are trained.
 static mu_layer *make(const mu_layer_ops *ops, const json_t *config, int depth)
 {
     void *args = mu__fields_from(&ops->class, config, depth);
     mu_layer *layer = args ? mu__layer_make(ops, args) : NULL;
     mu__fields_from_free(args);
-    if (layer && json_is_false(json_object_get(config, "trainable")))
+    if (!layer || !json_is_false(json_object_get(config, "trainable")))
+        return layer;
+    if (takes_layers(&ops->class))
+        layer->frozen = true;
+    else
         mu_layer_set_trainable(layer, false);
     return layer;
 }
@@ -271,6 +284,14 @@ static mu_layer *sequential_from(const json_t *config, int depth)
     return model && name && !(model->name = mu__strdup(name)) ? NULL : model;
 }
 
+static mu_layer *cells_from(const json_t *config, int depth)
+{
+    mu_layer *stack = list_from(json_object_get(config, "cells"), depth, mu_stacked_rnn_cells_of);
+    if (stack)
+        stack->frozen = json_is_false(json_object_get(config, "trainable"));
+    return stack;
+}
+
 static mu_layer *layer_of(const char *class_name, const json_t *config, int depth)
 {
     if (strcmp(class_name, "Functional") == 0)
@@ -278,7 +299,7 @@ static mu_layer *layer_of(const char *class_name, const json_t *config, int dept
     if (strcmp(class_name, "Sequential") == 0)
         return sequential_from(config, depth);
     if (strcmp(class_name, "StackedRNNCells") == 0)
-        return list_from(json_object_get(config, "cells"), depth, mu_stacked_rnn_cells_of);
+        return cells_from(config, depth);
     if (strcmp(class_name, "InputLayer") == 0)
         return input_from(config, json_string_value(json_object_get(config, "name")));
     if (mu__is_own_layer_json(class_name))

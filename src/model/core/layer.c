@@ -171,7 +171,7 @@ mu_status mu__layer_adopt(mu_layer *layer, mu_layer *sublayer)
     mu_retain(sublayer);
     if (layer->has_rate_factor && !sublayer->has_rate_factor)
         mu__layer_set_rate(sublayer, layer->rate_factor);
-    return MU_OK;
+    return layer->frozen ? mu_layer_set_trainable(sublayer, false) : MU_OK;
 }
 
 mu_status mu__layer_name_sublayers(mu_layer *layer, const char *function)
@@ -225,15 +225,20 @@ static mu_status collect_one(const mu_weight *weight, mu_weight_choice choice, m
     return MU_PUSH(list, weight->variable);
 }
 
-mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_variable_list *list)
+static mu_status collect_all(const mu_layer *layer, mu_weight_choice choice, mu_variable_list *list)
 {
-    if (choice == MU_WEIGHTS_TRAINABLE && layer->frozen)
-        return MU_OK;
-    for (size_t i = 0; i < layer->weights.n; i++)
+    const bool left_out = choice == MU_WEIGHTS_TRAINABLE && layer->frozen;
+    for (size_t i = 0; i < layer->weights.n && !left_out; i++)
         MU_TRY(collect_one(&layer->weights.items[i], choice, list));
     for (size_t i = 0; i < layer->sublayers.n; i++)
-        MU_TRY(mu__layer_collect(layer->sublayers.items[i], choice, list));
+        MU_TRY(collect_all(layer->sublayers.items[i], choice, list));
     return MU_OK;
+}
+
+// A layer that was thawed again is trained, also inside of a frozen one; but a frozen model itself trains nothing.
+mu_status mu__layer_collect(const mu_layer *layer, mu_weight_choice choice, mu_variable_list *list)
+{
+    return choice == MU_WEIGHTS_TRAINABLE && layer->frozen ? MU_OK : collect_all(layer, choice, list);
 }
 
 int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only)

@@ -143,7 +143,7 @@ static mu_status collect_penalties(const mu_layer *layer, mu_variable_list *seen
 static mu_status collect_all_penalties(const mu_model *model, loss_list *out)
 {
     mu_variable_list seen = {0};
-    const mu_status status = collect_penalties(model, &seen, out);
+    const mu_status status = model->frozen ? MU_OK : collect_penalties(model, &seen, out);
     mu__free(seen.items);
     return status;
 }

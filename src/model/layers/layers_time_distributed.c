@@ -6,6 +6,7 @@
 #include "graph/trace.h"
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
+#include "model/models/functional.h"
 
 #include <muster/ops.h>
 
@@ -90,17 +91,17 @@ static mu_tensor *unfold(mu_tensor *y, mu_tensor *x)
     return mu_reshape_like(y, like);
 }
 
-// Whether a call in training has effects, other than drawing random numbers, that make the order of the steps matter.
-static mu_status has_effects(const mu_layer *layer, bool *out)
+// Whether a call in training has effects, other than drawing random numbers, that make the order of the steps matter. A
+// frozen batch normalization keeps its statistics; a frozen spectral normalization goes on.
+static bool has_effects(const mu_layer *layer)
 {
-    mu_variable_list all = {0}, trainable = {0};
-    mu_status status = mu__layer_collect(layer, MU_WEIGHTS_ALL, &all);
-    if (status == MU_OK)
-        status = mu__layer_collect(layer, MU_WEIGHTS_TRAINABLE, &trainable);
-    *out = all.n != trainable.n;
-    mu__free(all.items);
-    mu__free(trainable.items);
-    return status;
+    const bool fixed = layer->frozen && layer->ops == &mu__batch_normalization_ops;
+    bool has = false;
+    for (size_t i = 0; i < layer->weights.n && !has && !fixed; i++)
+        has = !layer->weights.items[i].uncounted && !mu_variable_is_trainable(layer->weights.items[i].variable);
+    for (size_t i = 0; i < layer->sublayers.n && !has; i++)
+        has = has_effects(layer->sublayers.items[i]);
+    return has;
 }
 
 // Whether each step begins with the states that the step before left, in training or not.
@@ -228,16 +229,14 @@ static mu_tensor *call_all(const mu_layer *layer, mu_tensor *x, mu_tensor *mask,
     const mu_layer *inner = layer->sublayers.items[0];
     const time_distributed *state = layer->state;
     const bool open = context->training && !mu__layer_is_built(inner);  // the call may build layers
-    bool in_order = false, order_of_new = false;
-    if ((open && !state->asked && ask(layer, x, mask) != MU_OK) || has_effects(inner, &in_order) != MU_OK)
+    if (open && !state->asked && ask(layer, x, mask) != MU_OK)
         return NULL;
-    in_order |= open && state->failed && mu_tensor_dim(x, 1) != MU_UNKNOWN;
-    if ((in_order && context->training) || is_stateful(inner))
+    const bool trains = context->training || (context->training_left_out && mu__calls_in_training(inner));
+    const bool in_order = has_effects(inner) || (open && state->failed && mu_tensor_dim(x, 1) != MU_UNKNOWN);
+    if ((in_order && trains) || is_stateful(inner))
         return call_steps(layer, x, mask, context);
     mu_tensor *y = unfold(call_once(layer, fold(x), mask ? fold(mask) : NULL, context), x);
-    if (!y || !open || has_effects(inner, &order_of_new) != MU_OK)
-        return y;
-    return order_of_new ? refuse_new_weights(layer) : y;
+    return y && open && has_effects(inner) ? refuse_new_weights(layer) : y;
 }
 
 // Of a mask [batch, steps] a step has the rows that count. A mask of the rows that this layer is given counts for each

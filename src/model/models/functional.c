@@ -320,6 +320,17 @@ static mu_call_context mode_of(const mu_layer_call *call, const mu_call_context 
                              .training_left_out = run->training_left_out && !own};
 }
 
+bool mu__calls_in_training(const mu_layer *layer)
+{
+    const mu_functional *f = layer->ops == &mu__functional_ops ? layer->state : NULL;
+    bool calls = false;
+    for (size_t i = 0; f && i < f->calls.n && !calls; i++)
+        calls = f->calls.items[i]->has_mode && f->calls.items[i]->training;
+    for (size_t i = 0; i < layer->sublayers.n && !calls; i++)
+        calls = mu__calls_in_training(layer->sublayers.items[i]);
+    return calls;
+}
+
 static mu_status run_calls(mu_functional_run *r, const mu_call_context *run)
 {
     for (size_t i = r->f->n_inputs; i < r->f->calls.n; i++) {

@@ -35,6 +35,10 @@ typedef struct mu_functional {
     struct { mu_operation *items; size_t n, capacity; } order;
 } mu_functional;
 
+// mu__calls_in_training returns whether the layer is or has a functional model with a call that was given the training
+// mode, which it has in runs that are given none.
+bool mu__calls_in_training(const mu_layer *layer);
+
 // One run of a model: what each call returned, and the masks (functional.c).
 typedef struct mu_functional_run {
     const mu_functional *f;

@@ -296,8 +296,9 @@ static json_t *model_json(const writer *w)
     outputs = inputs ? nest_json(w, w->f->outputs, end_json) : NULL;
     if (outputs)
         return mu__keras_json("keras.src.models.functional", "Functional",
-                              json_pack("{s:s, s:b, s:o, s:o, s:o}", "name", mu_layer_name(w->model), "trainable", 1,
-                                        "layers", layers, "input_layers", inputs, "output_layers", outputs));
+                              json_pack("{s:s, s:b, s:o, s:o, s:o}", "name", mu_layer_name(w->model), "trainable",
+                                        !w->model->frozen, "layers", layers, "input_layers", inputs, "output_layers",
+                                        outputs));
     json_decref(layers);
     json_decref(inputs);
     return NULL;

@@ -520,7 +520,10 @@ static mu_layer *read_model(reader *r, const json_t *config, int depth)
         wrong("an input or output that does not exist");
     mu_model *model = outputs ? mu_model_new(.inputs = inputs, .outputs = outputs,
                                              .name = json_string_value(json_object_get(config, "name"))) : NULL;
-    return model && keep_order(r, model->state) == MU_OK ? model : NULL;
+    if (!model || keep_order(r, model->state) != MU_OK)
+        return NULL;
+    model->frozen = json_is_false(json_object_get(config, "trainable"));  // its layers have entries of their own
+    return model;
 }
 
 mu_layer *mu__functional_from(const json_t *config, int depth)

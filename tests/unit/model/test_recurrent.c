@@ -250,6 +250,31 @@ static void time_distributed_effects(void **state)
     expect_error(MU_INVALID_ARGUMENT, "has weights that its calls change, so the number of steps must be known");
     assert_null(mu_call(mu_time_distributed(mu_lstm(2, .stateful = true)), mu_input({MU_UNKNOWN, 3, 4})));
     expect_error(MU_INVALID_ARGUMENT, "has states that go on from step to step, so the number of steps must be known");
+    // Frozen layers have no effects, unless they are as in spectral normalization.
+    mu_layer *frozen[] = {mu_dense(2), mu_batch_normalization(), mu_spectral_normalization(mu_dense(2))};
+    for (int i = 0; i < 3; i++) {
+        mu_layer_set_trainable(frozen[i], false);
+        mu_tensor *y = mu_call(mu_time_distributed(frozen[i]), mu_input({MU_UNKNOWN, 4}), .training = true);
+        assert_int_equal(y != NULL, i < 2);
+    }
+    expect_error(MU_INVALID_ARGUMENT, "has weights that its calls change, so the number of steps must be known");
+}
+
+// A model inside whose call of the normalization was given the training mode, which counts in runs that are given none.
+static void time_distributed_effects_of_kept_modes(void **state)
+{
+    (void)state;
+    mu_tensor *start = mu_input({1});
+    mu_model *inner = mu_model_new(start, mu_call(mu_batch_normalization(.momentum = .5), start, .training = true));
+    mu_layer *layer = mu_time_distributed(inner);
+    mu_tensor *x = mu_tensor_new(MU_F64, 3, (int64_t[]){2, 2, 1}, (double[]){1, 10, 3, 30});
+    mu_tensor *y = mu_call(layer, x);
+    assert_near(doubles(y), (double[]){-1, -1, 1, 1}, 4, 1e-3);
+    mu_layer *normalization = mu_model_layer_at(inner, 0);
+    const double moved = .5 * (.5 * 2) + .5 * 20;
+    assert_number(doubles(mu_variable_read(mu_layer_weight(normalization, "moving_mean")))[0], moved, 1e-14);
+    mu_call(layer, x, .training = false);
+    assert_number(doubles(mu_variable_read(mu_layer_weight(normalization, "moving_mean")))[0], moved, 1e-14);
 }
 
 // Calls its layer "used", and leaves "unused" alone; counts its calls and adds a loss in each.
@@ -392,6 +417,7 @@ int main(void)
         MODEL_TEST(gates_drop_differently), MODEL_TEST(cell_of_ones_own),
         MODEL_TEST(cells_compute_one_step), MODEL_TEST(wrapper_names),
         MODEL_TEST(time_distributed_steps), MODEL_TEST(time_distributed_effects),
+        MODEL_TEST(time_distributed_effects_of_kept_modes),
         MODEL_TEST(layers_that_are_never_called), MODEL_TEST(first_calls_keep_the_order_of_steps),
         MODEL_TEST(wrappers_refuse),       MODEL_TEST(refuses),
         MODEL_TEST(checkpoints_have_states), MODEL_TEST(stateful_layers_need_one_batch_size),
