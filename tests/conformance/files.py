@@ -102,6 +102,15 @@ def mlp(keras):
     return model
 
 
+def scaled(keras):
+    """An optimizer inside of another, whose state Keras's own formats have twice; the scale grows within the steps."""
+    L = keras.layers
+    model = keras.Sequential([keras.Input((5,)), L.Dense(7, activation="tanh"), L.Dense(3)], name="scaled")
+    inner = keras.optimizers.RMSprop(0.01, momentum=0.5)
+    model.compile(keras.optimizers.LossScaleOptimizer(inner, initial_scale=64.0, dynamic_growth_steps=20), "mse")
+    return model
+
+
 def shared(keras):
     L = keras.layers
     x = inputs = keras.Input((4,))
@@ -242,7 +251,7 @@ def mixed_masks(keras):
     return model
 
 
-MODELS = (nested, mixed_masks, resnet, transformer, masked_attention, lstm, recommender, mlp, shared, spectral, look_ups, adapted, language, operators,
+MODELS = (nested, mixed_masks, resnet, transformer, masked_attention, lstm, recommender, mlp, scaled, shared, spectral, look_ups, adapted, language, operators,
           masked_operators)
 
 

@@ -323,12 +323,31 @@ static mu_status walk(const mu_layer *layer, const char *keras, const char *obje
 
 // ---- The optimizer ------------------------------------------------------------------------------
 
-static mu_status add_state(mu_named_variables *out, mu_variable *variable, int *number)
+// Where the state of an optimizer is, and the number of its next variable.
+typedef struct state_place {
+    const char *around;  // "optimizer", or that of the optimizer inside
+    int next;
+    bool again;          // under another name too
+} state_place;
+
+static mu_status add_state(mu_named_variables *out, mu_variable *variable, state_place *place)
 {
     if (!variable)
         return MU_OK;
-    const int n = (*number)++;
-    return add(out, variable, mu__sprintf("optimizer/vars/%d", n), mu__sprintf("optimizer/_variables/%d", n), true);
+    const int n = place->next++;
+    MU_TRY(add(out, variable, mu__sprintf("%s/vars/%d", place->around, n),
+               mu__sprintf("%s/_variables/%d", place->around, n), true));
+    out->items[out->n - 1].again = place->again;
+    return MU_OK;
+}
+
+static mu_status add_constant_state(mu_named_variables *out, mu_tensor *value, state_place *place)
+{
+    const int n = place->next++;
+    MU_TRY(value ? add(out, NULL, mu__sprintf("%s/vars/%d", place->around, n),
+                       mu__sprintf("%s/_variables/%d", place->around, n), false) : mu_error_code());
+    out->items[out->n - 1].constant = mu_retain(value);
+    return MU_OK;
 }
 
 // How many slots, from this one on, Keras makes for one variable before it takes the next variable.
@@ -347,7 +366,7 @@ static bool holds(const mu_variable_list *list, const mu_variable *variable)
 }
 
 static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained, int slot,
-                           int together, int *number)
+                           int together, state_place *place)
 {
     const size_t n_weights = out->n;
     for (size_t i = 0; i < n_weights; i++) {
@@ -359,30 +378,48 @@ static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, con
             return mu_error_code();
         for (int s = slot; s < slot + together; s++)
             if (!mu__optimizer_lacks(optimizer, variable, s))
-                MU_TRY(add_state(out, slots[s], number));
+                MU_TRY(add_state(out, slots[s], place));
     }
     return MU_OK;
 }
 
 // In the order in which Keras makes them: averages and accumulators, then what the class has, its scalars last.
-static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained)
+static mu_status add_own_state(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained,
+                               state_place *place)
 {
-    int number = 0;
-    MU_TRY(mu__optimizer_need(optimizer));
-    MU_TRY(add_state(out, optimizer->iterations, &number));
-    MU_TRY(add_state(out, optimizer->learning_rate, &number));
+    MU_TRY(add_state(out, optimizer->iterations, place));
+    MU_TRY(add_state(out, optimizer->learning_rate, place));
     if (optimizer->average >= 0)
-        MU_TRY(add_slots(out, optimizer, trained, optimizer->average, 1, &number));
+        MU_TRY(add_slots(out, optimizer, trained, optimizer->average, 1, place));
     if (optimizer->accumulator >= 0)
-        MU_TRY(add_slots(out, optimizer, trained, optimizer->accumulator, 1, &number));
+        MU_TRY(add_slots(out, optimizer, trained, optimizer->accumulator, 1, place));
     const int own = optimizer->n_slots - (optimizer->average >= 0) - (optimizer->accumulator >= 0);
     for (int slot = 0, together; slot < own; slot += together) {
         together = slots_together(optimizer, slot);
-        MU_TRY(add_slots(out, optimizer, trained, slot, together, &number));
+        MU_TRY(add_slots(out, optimizer, trained, slot, together, place));
     }
     for (int i = 0; i < optimizer->n_scalars; i++)  // Nadam's product of momenta
-        MU_TRY(add_state(out, optimizer->scalars[i], &number));
+        MU_TRY(add_state(out, optimizer->scalars[i], place));
     return MU_OK;
+}
+
+// In Keras a loss scale optimizer has an iteration and a learning rate that stay 0, and its scalars; Keras's own
+// formats then have the state of the optimizer inside twice.
+static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained,
+                               mu_file_names names)
+{
+    state_place place = {.around = "optimizer"};
+    MU_TRY(mu__optimizer_need(optimizer));
+    if (!optimizer->inner)
+        return add_own_state(out, optimizer, trained, &place);
+    MU_TRY(add_constant_state(out, mu_constant(MU_I64, 0), &place));
+    MU_TRY(add_constant_state(out, mu_constant(mu__floatx(), 0), &place));
+    for (int i = 0; i < optimizer->n_scalars; i++)
+        MU_TRY(add_state(out, optimizer->scalars[i], &place));
+    place.again = true;
+    if (names == MU_NAMES_KERAS)
+        MU_TRY(add_own_state(out, optimizer->inner, trained, &place));
+    return add_own_state(out, optimizer->inner, trained, &(state_place){.around = "optimizer/inner_optimizer"});
 }
 
 // Only Keras's own formats have a weight twice; Muster's have no idf weights, and checkpoints alone have tables.
@@ -410,16 +447,13 @@ mu_status mu__keras_names(mu_model *model, mu_file_names names, mu_named_variabl
     mu_optimizer *optimizer = names != MU_NAMES_OWN ? model->trainer->optimizer : NULL;
     MU_TRY(walk(model, "", "", out));
     drop_others(out, names);
-    if (optimizer && optimizer->inner)
-        mu__log(MU_LOG_WARNING, "'%s' of the optimizer of '%s' has no place in Keras's files; mu_checkpoint_save keeps "
-                "it", optimizer->scalar_kinds[0].name, mu_layer_name(model));
-    if (!optimizer || optimizer->inner)
+    if (!optimizer)
         return MU_OK;
     mu_variable_list trained = {0};
     mu_scope_guard scope = mu_scope_open(model->strategy);
     mu_status status = mu__pending() ? mu_error_code() : mu__layer_collect(model, MU_WEIGHTS_TRAINABLE, &trained);
     if (status == MU_OK)
-        status = add_optimizer(out, optimizer, &trained);
+        status = add_optimizer(out, optimizer, &trained, names);
     mu_scope_close(&scope);
     mu__free(trained.items);
     return status;

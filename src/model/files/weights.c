@@ -186,7 +186,11 @@ static mu_status load_one(const loading *l, const mu_named_variable *named)
     return status;
 }
 
-enum { UNTRAINED = 2 };  // steps and learning rate, which an optimizer has before its first step
+// How much an optimizer has before its first step: steps and learning rate, and as much again for one inside, whose
+// state Keras's own formats have twice.
+enum { UNTRAINED = 2 };
+
+static bool is_inside(const mu_named_variable *named) { return strstr(named->object, "inner_optimizer/") != NULL; }
 
 // Whether the file has a variable of the optimizer, in its shape.
 static bool has_variable(const loading *l, const mu_named_variable *named)
@@ -200,16 +204,18 @@ static bool has_variable(const loading *l, const mu_named_variable *named)
 // another optimizer, or of an older version's, which Keras passes over too.
 static bool has_state(const loading *l, const mu_named_variables *list)
 {
-    int found = 0;
+    int found = 0, untrained = UNTRAINED;
     const mu_named_variable *missing = NULL;
     for (size_t i = 0; i < list->n; i++) {
         const mu_named_variable *named = &list->items[i];
+        if (named->of_optimizer && is_inside(named))
+            untrained = 2 * UNTRAINED;
         if (named->of_optimizer && has_variable(l, named))
             found++;
         else if (named->of_optimizer && !missing)
             missing = named;
     }
-    if (found > UNTRAINED && missing)
+    if (found > untrained && missing)
         mu__log(MU_LOG_WARNING, "%s: the optimizer's state in '%s' has no '%s' of this shape, so it was saved with "
                 "another optimizer or by an older version; the optimizer starts from its initial state", l->function,
                 l->file->path, mu__named_as(missing, l->file->format->names));
