@@ -343,7 +343,7 @@ static void calls_of_nested_models_are_counted_as_in_keras(void **state)
     mu_value *seen = mu_call_values(again, .inputs = inputs), *predicted = mu_predict_values(again, inputs);
     for (int i = 0; i < 2; i++) {
         assert_near(doubles(mu_at(seen, i)), doubles(mu_at(wanted, i)), 8, 0);
-        // Two arrays are two inputs. A device may round a product and the sum behind it once when both are in one program.
+        // Two arrays are two inputs. In one program a device may round a product and the sum behind it once.
         assert_near(doubles(mu_at(predicted, i)), doubles(mu_at(wanted, i)), 8, 1e-15);
     }
 }
