@@ -79,6 +79,11 @@ static void merge_eager(void) { mu_run_callback(two(), merging, NULL, no_argumen
 static void merge_traced(void) { mu_run(two(), mu_function_new(merging, NULL), no_arguments()); }
 static void replicas(void) { mu_run_callback(two(), in_body, NULL, no_arguments()); }
 static void replica_alone(void) { mu_run_callback(mu_default_strategy(), in_body, NULL, no_arguments()); }
+static void called_in_scope(void)
+{
+    MU_SCOPE(two())
+        mu_function_call(mu_function_new(in_body, NULL), no_arguments());
+}
 static void traced(void) { mu_run(two(), mu_function_new(in_body, NULL), no_arguments()); }
 static void non_slot(void) { mu_update_non_slot(two(), in_body, NULL, NULL); }
 static void non_slot_default(void) { mu_update_non_slot(NULL, in_body, NULL, NULL); }
@@ -163,8 +168,8 @@ typedef struct row {
 static const row rows[] = {
 #define ROW(name) {#name, name}
     ROW(merge_alone), ROW(merge_eager), ROW(merge_traced), ROW(replicas), ROW(replica_alone), ROW(traced),
-    ROW(non_slot), ROW(non_slot_default), ROW(update), ROW(values), ROW(datasets), ROW(reduction), ROW(initial_value),
-    ROW(partitioner), ROW(branch), ROW(loop_condition), ROW(scan), ROW(map_rows), ROW(map_vectorized), ROW(recompute),
+    ROW(called_in_scope), ROW(non_slot), ROW(non_slot_default), ROW(update), ROW(values), ROW(datasets), ROW(reduction),
+    ROW(initial_value), ROW(partitioner), ROW(branch), ROW(loop_condition), ROW(scan), ROW(map_rows), ROW(map_vectorized), ROW(recompute),
     ROW(custom_forward), ROW(custom_backward), ROW(own_loss), ROW(metric_update), ROW(metric_result), ROW(layer),
     ROW(initializer), ROW(dataset_map), ROW(kernel),
 #undef ROW

@@ -18,7 +18,9 @@ static mu_value *run_here(mu_replica_fn *fn, void *arg, mu_value *arguments)
     mu_context *context = mu__context();
     const mu_tape *outer = context->tape;
     mu_value *mine = mu__give(mu__select(arguments, 0));
-    mu_value *result = mine ? fn(mine, arg) : NULL;
+    mu_value *result = NULL;
+    if (mine)
+        MU_CALLBACK("the function of mu_run_callback", result = fn(mine, arg));
     while (context->tape && context->tape != outer)  // close tapes that fn opened
         mu_tape_close(context->tape);
     return result;

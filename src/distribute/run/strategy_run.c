@@ -5,6 +5,7 @@
 // others it posts one job to each device's thread,
 // which finds or compiles the plan and runs it. Two runs may be in progress, so that input is prepared while devices
 // compute. If a replica fails, the group releases the others.
+#include "base/callback.h"
 #include "base/system.h"
 #include "distribute/core/job.h"
 #include "distribute/run/replica_run.h"
@@ -518,7 +519,9 @@ static bool needs_calling(const mu_strategy *strategy)
 static mu_value *call_in_place(const mu_function *function, mu_value *arguments)
 {
     mu_value *given = arguments ? arguments : mu_list(MU_END);
-    mu_value *result = given ? mu__function_inline(function, given) : NULL;
+    mu_value *result = NULL;
+    if (given)
+        MU_CALLBACK("a function that mu_run or mu_function_call runs", result = mu__function_inline(function, given));
     return result || mu__pending() ? result : mu_list(MU_END);
 }
 
