@@ -168,10 +168,10 @@ typedef struct row {
 static const row rows[] = {
 #define ROW(name) {#name, name}
     ROW(merge_alone), ROW(merge_eager), ROW(merge_traced), ROW(replicas), ROW(replica_alone), ROW(traced),
-    ROW(called_in_scope), ROW(non_slot), ROW(non_slot_default), ROW(update), ROW(values), ROW(datasets), ROW(reduction),
-    ROW(initial_value), ROW(partitioner), ROW(branch), ROW(loop_condition), ROW(scan), ROW(map_rows), ROW(map_vectorized), ROW(recompute),
-    ROW(custom_forward), ROW(custom_backward), ROW(own_loss), ROW(metric_update), ROW(metric_result), ROW(layer),
-    ROW(initializer), ROW(dataset_map), ROW(kernel),
+    ROW(called_in_scope), ROW(non_slot), ROW(non_slot_default), ROW(update), ROW(values), ROW(datasets),
+    ROW(reduction), ROW(initial_value), ROW(partitioner), ROW(branch), ROW(loop_condition), ROW(scan),
+    ROW(map_rows), ROW(map_vectorized), ROW(recompute), ROW(custom_forward), ROW(custom_backward), ROW(own_loss),
+    ROW(metric_update), ROW(metric_result), ROW(layer), ROW(initializer), ROW(dataset_map), ROW(kernel),
 #undef ROW
 };
 
