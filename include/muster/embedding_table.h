@@ -47,7 +47,8 @@ typedef struct mu_embedding_table_args {
     mu_dtype dtype;              // of rows in memory: MU_F32 (default) or MU_BF16, rounded up or down at random
     // Limits; default: none. Beyond max_rows the row that was not used for the longest time goes, for each new one. A
     // row that no lookup and no update has used during the last max_age updates of the table goes too. If it is used
-    // again, it is a new row. Each of n servers takes max_rows / n rows, and counts the updates that concern it. With
+    // again, it is a new row. What a call uses was used later than everything else; the order among the keys of one
+    // call is not defined. Each of n servers takes max_rows / n rows, and counts the updates that concern it. With
     // more than 1024 rows to a server the oldest is that of a part of the table.
     int64_t max_rows, max_age;
     int64_t max_bytes;           // of a server, or of this process; more rows fail with RESOURCE_EXHAUSTED

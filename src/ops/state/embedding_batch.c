@@ -72,8 +72,10 @@ static void prefetch_row(const batch *b, const mu_table_row *row)
 static mu_status use_missing(const batch *b, mu_table_stripe *s, int64_t i)
 {
     const uint64_t key = (uint64_t)b->keys[i], hash = mu__hash_id(key);
-    mu_table_row *row = mu__table_find(b->table, s, key, hash); // of the same key before, in this block
-    if (!row && b->make && !(row = mu__table_add(b->table, s, key, hash)))
+    mu_table_row *row = mu__table_find(b->table, s, key, hash);
+    if (row) // of the same key before, in this block
+        mu__table_touch(b->table, s, row);
+    else if (b->make && !(row = mu__table_add(b->table, s, key, hash)))
         return mu_error_code();
     b->use(b, row, i);
     return MU_OK;

@@ -243,6 +243,22 @@ static void test_lookups_are_uses(void **state)
     mu_pool_close(pool);
 }
 
+// A new row that a lookup uses twice is used later than one that it makes in between.
+static void test_a_key_twice_in_a_lookup(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_embedding_table *table = mu_embedding_table_new(DIMENSION, .max_rows = 3, .optimizer = "sgd");
+    mu_embedding_table_apply_gradients(table, KEYS_OF(9), gradients_of(1, 1));
+    rows_of(table, KEYS_OF(1, 2, 1));
+    const float *trained = rows_of(table, KEYS_OF(9));
+    rows_of(table, KEYS_OF(3)); // for which 2 goes
+    mu_embedding_table_lookup(table, KEYS_OF(2), .read_only = true);
+    rows_of(table, KEYS_OF(4)); // for which 1 goes; 9, if 2 were there and used
+    assert_memory_equal(trained, rows_of(table, KEYS_OF(9)), DIMENSION * sizeof(float));
+    mu_pool_close(pool);
+}
+
 static void test_memory_stays_within_the_limits(void **state)
 {
     (void)state;
@@ -540,6 +556,7 @@ int main(void)
         cmocka_unit_test(test_rows_that_are_too_old_go),
         cmocka_unit_test(test_a_row_in_use_is_not_too_old),
         cmocka_unit_test(test_lookups_are_uses),
+        cmocka_unit_test(test_a_key_twice_in_a_lookup),
         cmocka_unit_test(test_memory_stays_within_the_limits),
         cmocka_unit_test(test_many_rows_come_and_go),
         cmocka_unit_test(test_no_update_is_lost),
