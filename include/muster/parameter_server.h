@@ -123,7 +123,8 @@ typedef struct mu_ps_recovery {
     int64_t restores;         // servers' variables that went back to a snapshot
     int64_t snapshots;        // complete snapshots
     int64_t failed_snapshots; // of which a server's part could not be written
-    // acknowledged updates that were lost by going back to snapshots, as far as clients that are still there know
+    // acknowledged updates that were lost by going back to snapshots, as far as clients that are still there know. One
+    // that another client had seen before its own client had the answer counts too, although that sends it again
     int64_t updates_lost;
     int copies_behind;        // servers whose variables have no complete copy now
 } mu_ps_recovery;

@@ -170,7 +170,7 @@ static void note_lost(mu_placement *p, int number, int64_t epoch, int64_t lost)
     mu_restore *at = mu__restores_find(&p->stores[number].restores, epoch);
     if (at == NULL || lost <= at->lost)
         return;
-    p->numbers.updates_lost += lost - at->lost;
+    p->numbers.updates_lost += MU_MIN(lost - at->lost, INT64_MAX - p->numbers.updates_lost);
     at->lost = lost;
     mu__log(MU_LOG_WARNING, "store %d: %lld updates that were acknowledged are lost; its variables are those of the "
             "snapshot", number, (long long)lost);

@@ -54,19 +54,19 @@ mu_value *mu__restores_value(const mu_restores *restores)
     return mu__numbers_value(numbers, 1 + 2 * restores->n);
 }
 
-static bool can_be(const mu_restores *restores)
+static bool can_be(const mu_restores *restores, int64_t epoch)
 {
     int64_t before = restores->forgotten;
-    bool good = mu__epoch_valid(before);
+    bool good = before >= 0;
     for (int i = 0; i < restores->n && good; i++) {
         const mu_restore *at = &restores->items[i];
-        good = mu__epoch_valid(at->epoch) && at->epoch > before && at->sequence >= 0;
+        good = at->epoch > before && at->sequence >= 0;
         before = at->epoch;
     }
-    return good;
+    return good && before < epoch;
 }
 
-mu_status mu__restores_of(const mu_value *value, mu_restores *out)
+mu_status mu__restores_of(const mu_value *value, int64_t epoch, mu_restores *out)
 {
     const bool is_tensor = value != NULL && value->kind == MU_VALUE_TENSOR;
     const mu_tensor *tensor = is_tensor ? (const mu_tensor *)value->leaf : NULL;
@@ -79,9 +79,10 @@ mu_status mu__restores_of(const mu_value *value, mu_restores *out)
         out->n = (int)(n / 2);
         for (int i = 0; i < out->n; i++)
             out->items[i] = (mu_restore){.epoch = numbers[1 + 2 * i], .sequence = numbers[2 + 2 * i]};
-        if (can_be(out))
+        if (can_be(out, epoch))
             return MU_OK;
     }
     return mu__error(MU_INVALID_ARGUMENT, "the times that a store went back to snapshots are not an epoch and then at "
-                     "most %d pairs of an epoch and a sequence number, in the order of the epochs", MU_MOST_RESTORES);
+                     "most %d pairs of an epoch and a sequence number, in the order of the epochs, all before %lld",
+                     MU_MOST_RESTORES, (long long)epoch);
 }

@@ -127,7 +127,7 @@ void mu__snapshot_delete_before(const mu_store *store, int64_t cut, const char *
 static void name_file(const char *path)
 {
     mu_error_value error;
-    if (!mu__pending() || path == NULL || strstr(mu_error_message(), path) != NULL)
+    if (!mu__pending() || mu_error_code() == MU_ABORTED || path == NULL || strstr(mu_error_message(), path) != NULL)
         return;
     mu__error_move(&error);
     const bool contents = error.code == MU_INVALID_ARGUMENT || error.code == MU_OUT_OF_RANGE;

@@ -160,9 +160,10 @@ void mu__restores_add(mu_restores *restores, int64_t epoch, int64_t sequence);
 mu_restore *mu__restores_find(mu_restores *restores, int64_t epoch);
 void mu__restores_count(mu_restores *restores, int64_t known, int64_t known_epoch);
 void mu__restores_take(mu_restores *restores, const mu_restores *given);
-// mu__restores_value is the list as a value, without what was lost; mu__restores_of reads it. Errors: INVALID_ARGUMENT.
+// mu__restores_value is the list as a value, without what was lost; mu__restores_of reads one whose times are all
+// before an epoch. Errors: INVALID_ARGUMENT.
 mu_value *mu__restores_value(const mu_restores *restores);
-mu_status mu__restores_of(const mu_value *value, mu_restores *out);
+mu_status mu__restores_of(const mu_value *value, int64_t epoch, mu_restores *out);
 
 // ---- One store in one process (store.c) ---------------------------------------------------------
 

@@ -27,6 +27,7 @@ typedef struct store_view {
     known_change before[MOST_KNOWN];
     int n_before, telling;
     char not_back[500];    // why a server could not take it back to a snapshot, until a primary answers; "": none
+    int not_back_server;   // that said so, and may take it back later
 } store_view;
 
 // Numbers of requests. A store keeps all requests since the oldest whose answer has not come, so one that waits for
@@ -211,13 +212,17 @@ static void note_new_epoch(store_view *view, int64_t epoch)
     view->telling = 0;
 }
 
-// Why a server cannot be the primary, if it says so.
-static void hear_why(store_view *view, const mu_value *answer)
+// Why a server cannot be the primary, if it says so. One that does not say so again has been ordered otherwise.
+static void hear_why(store_view *view, int server, const mu_value *answer)
 {
     char *text = NULL;
     mu_error_value ignored;
-    if (mu_value_count(answer) > 1 && mu__value_text(mu_value_at(answer, 1), "a reason", &text) == MU_OK)
+    if (mu_value_count(answer) > 1 && mu__value_text(mu_value_at(answer, 1), "a reason", &text) == MU_OK) {
         snprintf(view->not_back, sizeof view->not_back, "%s", text);
+        view->not_back_server = server;
+    } else if (server == view->not_back_server) {
+        view->not_back[0] = '\0';
+    }
     mu__error_move(&ignored);
     mu__free(text);
 }
@@ -371,7 +376,7 @@ static void take_answer(mu_store_request *request, const mu_value *answer, int64
     pthread_mutex_lock(&request->client->lock);
     const bool current = learn(request->client, request, head);
     if (head[MU_ANSWER_CODE] == MU_NOT_PRIMARY)
-        hear_why(&request->client->stores[request->store], answer);
+        hear_why(&request->client->stores[request->store], request->server, answer);
     const bool newer = request->client->stores[request->store].epoch > request->epoch;
     pthread_mutex_unlock(&request->client->lock);
     if (current && head[MU_ANSWER_CODE] != MU_NOT_PRIMARY) {

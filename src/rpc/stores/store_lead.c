@@ -46,7 +46,9 @@ static mu_status restore(mu_store *store, const mu_lead *lead)
     const int64_t at = mu__snapshot_read(store, lead->numbers[MU_LEAD_CUT], lead->folder);
     pthread_mutex_lock(&store->stores->lock);
     if (at < 0) {
-        snprintf(store->not_back, sizeof store->not_back, "%.*s", (int)sizeof store->not_back - 1, mu_error_message());
+        if (mu_error_code() != MU_ABORTED) // which is about another order, not about the file
+            snprintf(store->not_back, sizeof store->not_back, "%.*s", (int)sizeof store->not_back - 1,
+                     mu_error_message());
         pthread_mutex_unlock(&store->stores->lock);
         return mu_error_code();
     }

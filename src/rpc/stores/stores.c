@@ -207,7 +207,8 @@ static mu_status read_lead(const mu_stores *stores, const mu_value *arguments, m
     MU_TRY(mu__value_text(mu_value_at(arguments, 1), "the copy's address", &out->copy));
     MU_TRY(mu__value_text(mu_value_at(arguments, 2), "the folder of snapshots", &out->folder));
     out->has_restores = mu_value_count(arguments) > 3;
-    return out->has_restores ? mu__restores_of(mu_value_at(arguments, 3), &out->restores) : MU_OK;
+    return out->has_restores ? mu__restores_of(mu_value_at(arguments, 3), out->numbers[MU_LEAD_EPOCH], &out->restores)
+                             : MU_OK;
 }
 
 // [numbers, the copy's address or "", the snapshots' folder or "", times that the store went back] -> [epoch, last
@@ -289,6 +290,7 @@ static void take_led(mu_stores *stores, const mu_value *value)
         if (store == NULL || MU_PLANTED(MU_DEFECT_STALE_PRIMARY))
             continue;
         store->led_epoch = MU_MAX(store->led_epoch, pairs[i + 1]);
+        store->not_back[0] = '\0';
         if (store->role == MU_STORE_PRIMARY || store->gone)
             mu__store_step_down(store, pairs[i + 1]);
     }

@@ -82,7 +82,7 @@ static void test_as_a_value(void **state)
     mu_pool *pool = mu_pool_open();
     for (int i = 1; i <= MU_MOST_RESTORES + 1; i++)
         mu__restores_add(&list, 10 * i, i);
-    assert_int_equal(mu__restores_of(mu__restores_value(&list), &read), MU_OK);
+    assert_int_equal(mu__restores_of(mu__restores_value(&list), 10000, &read), MU_OK);
     assert_memory_equal(&read, &list, sizeof list);
     int64_t long_list[3 + 2 * MU_MOST_RESTORES] = {0};
     for (int i = 0; i <= MU_MOST_RESTORES; i++)
@@ -95,13 +95,14 @@ static void test_as_a_value(void **state)
                {3, (int64_t[]){1, 1, 0}},               // an epoch that is not above the one before
                {5, (int64_t[]){0, 2, 0, 2, 0}},
                {1, (int64_t[]){-1}},
-               {3, (int64_t[]){0, MU_MOST_EPOCH + 1, 0}},
+               {3, (int64_t[]){0, 100, 0}},             // not before the order
+               {1, (int64_t[]){100}},
                {3 + 2 * MU_MOST_RESTORES, long_list}};
     for (size_t i = 0; i < MU_COUNT(bad); i++) {
-        assert_int_equal(mu__restores_of(mu__numbers_value(bad[i].numbers, bad[i].n), &read), MU_INVALID_ARGUMENT);
+        assert_int_equal(mu__restores_of(mu__numbers_value(bad[i].numbers, bad[i].n), 100, &read), MU_INVALID_ARGUMENT);
         mu_error_take();
     }
-    assert_int_equal(mu__restores_of(mu_of(mu_constant(MU_F32, 1)), &read), MU_INVALID_ARGUMENT);
+    assert_int_equal(mu__restores_of(mu_of(mu_constant(MU_F32, 1)), 100, &read), MU_INVALID_ARGUMENT);
     mu_error_take();
     mu_pool_close(pool);
 }
@@ -272,6 +273,32 @@ static void test_a_file_that_stays_damaged_is_named_to_clients(void **state)
     mu_pool_close(pool);
 }
 
+// The coordinator has ordered another server to lead the store: why this one could not is no longer the reason.
+static void test_the_reason_is_forgotten_when_another_server_leads(void **state)
+{
+    const mu_restores none = {0};
+    const char *folder = temporary_folder();
+    char path[200];
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    env e = make_env();
+    mu_store_client *client = mu__give(mu__store_client_new(1, &e.coordinator));
+    snprintf(path, sizeof path, "%s/cut-100-store-0.safetensors", folder);
+    assert_null(order_back(&e, EPOCH + 1, 100, folder, &none));
+    expect_error(MU_NOT_FOUND, path);
+    expect_request_fails(client, path);
+    const int64_t poll[2] = {++e.n_polls, 0}, others[2] = {0, EPOCH + 2};
+    assert_non_null(mu_rpc_result_value(
+        mu_rpc_call(e.coordinator, "muster.store.state",
+                    mu_list(mu__numbers_value(poll, 2), mu__numbers_value(others, 2), MU_END))));
+    mu_store_request *request = read_first(client, 0.3);
+    assert_null(mu__store_request_value(request));
+    expect_error(MU_UNAVAILABLE, "no server answers as primary of store 0");
+    mu__store_request_free(request);
+    remove_folder(folder);
+    mu_pool_close(pool);
+}
+
 // The requests seen are in a message of their own, whose reader knows no file.
 static void test_a_damaged_table_of_requests_names_the_file(void **state)
 {
@@ -324,7 +351,7 @@ static mu_value *answer_lead(mu_value *arguments, void *arg)
     mu_restores before;
     (void)arg;
     assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_LEAD), MU_OK);
-    assert_int_equal(mu__restores_of(mu_value_at(arguments, 3), &before), MU_OK);
+    assert_int_equal(mu__restores_of(mu_value_at(arguments, 3), head[MU_LEAD_EPOCH], &before), MU_OK);
     epoch_of[head[MU_LEAD_STORE]] = head[MU_LEAD_EPOCH];
     if (head[MU_LEAD_STORE] == 0 && head[MU_LEAD_ORDER] == MU_ORDER_RESTORE && n_back < 2) {
         list_is_right = before.n == n_back &&
@@ -403,6 +430,7 @@ int main(void)
         cmocka_unit_test(test_as_a_value),
         cmocka_unit_test(test_a_client_that_missed_one_time),
         cmocka_unit_test(test_a_file_that_stays_damaged_is_named_to_clients),
+        cmocka_unit_test(test_the_reason_is_forgotten_when_another_server_leads),
         cmocka_unit_test(test_a_damaged_table_of_requests_names_the_file),
         cmocka_unit_test(test_the_coordinator_counts_each_time),
     };
