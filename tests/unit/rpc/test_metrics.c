@@ -65,6 +65,52 @@ static void test_numbers_of_a_server(void **state)
     mu_pool_close(pool);
 }
 
+// Readers of the format refuse a whole page for a line that is cut in two, for two lines with the same labels, and for
+// bytes that are not UTF-8.
+static void test_names_of_methods_in_labels(void **state)
+{
+    static const struct {
+        const char *name, *label;
+    } cases[] = {{"a\nb", "a\\nb"},
+                 {"a b", "a b"},
+                 {"a\tb", "a\tb"},
+                 {"\\\"", "\\\\\\\""},
+                 {"gr\xC3\xBC\xC3\x9F", "gr\xC3\xBC\xC3\x9F"},
+                 {"\xE2\x82\xAC\xF0\x9F\x98\x80", "\xE2\x82\xAC\xF0\x9F\x98\x80"},
+                 {"a\xFF", "a\\\\xff"},
+                 {"\xC3", "\\\\xc3"},
+                 {"\xED\xA0\x80", "\\\\xed\\\\xa0\\\\x80"}, // half of a surrogate pair
+                 {"\xC0\x80", "\\\\xc0\\\\x80"}};
+    char longest[201], line[1200];
+    (void)state;
+    memset(longest, 0xFF, sizeof longest - 1);
+    longest[sizeof longest - 1] = '\0';
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        mu_text text = {0};
+        snprintf(line, sizeof line, "muster_calls_total{method=\"%s\"} 0\n", cases[i].label);
+        assert_int_equal(mu__metrics_put(&text, 0, cases[i].name, &(mu_method_metrics){.ended = 0}), MU_OK);
+        assert_string_equal(text.items, line);
+        mu__free(text.items);
+    }
+    mu_text text = {0};
+    assert_int_equal(mu__metrics_put(&text, 0, longest, &(mu_method_metrics){.ended = 7}), MU_OK);
+    assert_int_equal(text.n, strlen("muster_calls_total{method=\"\"} 7\n") + 5 * strlen(longest));
+    mu__free(text.items);
+}
+
+// The sum of many short calls goes on after a long time: it is not rounded to six digits.
+static void test_the_sum_of_seconds_is_exact(void **state)
+{
+    mu_method_metrics metrics = {0};
+    mu_text text = {0};
+    (void)state;
+    mu__metrics_count(&metrics, INT64_C(3000000000000000), false, 0, 0);
+    mu__metrics_count(&metrics, 250000000, false, 0, 0);
+    assert_int_equal(mu__metrics_put(&text, MU_METRIC_FAMILIES - 1, "a", &metrics), MU_OK);
+    assert_non_null(strstr(text.items, "muster_call_seconds_sum{method=\"a\"} 3000000.25\n"));
+    mu__free(text.items);
+}
+
 static void test_requests_of_strangers(void **state)
 {
     static const struct {
@@ -175,6 +221,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_of_a_server),
+        cmocka_unit_test(test_names_of_methods_in_labels),
+        cmocka_unit_test(test_the_sum_of_seconds_is_exact),
         cmocka_unit_test(test_requests_of_strangers),
         cmocka_unit_test(test_draining),
         cmocka_unit_test(test_a_page_waits_for_descriptors),
