@@ -74,6 +74,7 @@ MU_API mu_status mu_rpc_server_start(mu_rpc_server *server);
 
 // mu_rpc_server_stop cancels all calls and ends all connections. A stopped server is not started again. The last
 // release of a server stops it; both wait until the functions that it runs have returned. Works with an error pending.
+// Errors: FAILED_PRECONDITION if one of these functions calls it; nor may one have the last reference.
 MU_API mu_status mu_rpc_server_stop(mu_rpc_server *server);
 
 // mu_rpc_server_address returns the "host:port" that clients use, after the start; it belongs to the server. Errors:

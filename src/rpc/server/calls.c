@@ -103,6 +103,8 @@ static mu_status answer_in_parts(mu_server_call *call)
 
 static _Thread_local mu_server_call *running; // the call whose method this thread runs
 
+bool mu__server_runs_here(const mu_rpc_server *server) { return running != NULL && running->server == server; }
+
 static mu_value *text_value(const char *text)
 {
     const int64_t bytes = (int64_t)strlen(text);

@@ -253,6 +253,9 @@ mu_status mu_rpc_server_stop(mu_rpc_server *server)
     MU_TRY(mu__need(server, "mu_rpc_server_stop: the server"));
     if (server->stopping)
         return MU_OK;
+    if (mu__server_runs_here(server))
+        return mu__error(MU_FAILED_PRECONDITION, "mu_rpc_server_stop: a function that the server at %s runs calls it, "
+                         "but it waits until that has returned; call it on another thread", server->wanted);
     server->started = true;
     if (server->at_stop != NULL)
         server->at_stop(server->at_stop_arg);

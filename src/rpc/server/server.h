@@ -172,5 +172,7 @@ int64_t mu__server_overdue(mu_rpc_server *server, int64_t now);
 void mu__server_run_waiting(mu_rpc_server *server);
 // mu__server_stop_calls cancels all calls and ends the threads; without the lock.
 void mu__server_stop_calls(mu_rpc_server *server);
+// mu__server_runs_here tells whether this thread runs a call of the server.
+bool mu__server_runs_here(const mu_rpc_server *server);
 
 #endif

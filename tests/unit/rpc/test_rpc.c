@@ -321,6 +321,30 @@ static void test_a_server_that_stops_ends_its_calls(void **state)
     mu_pool_close(pool);
 }
 
+static mu_value *stop_own(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_rpc_server_stop(*(mu_rpc_server **)arg);
+    return NULL;
+}
+
+// It would wait for itself.
+static void test_a_function_cannot_stop_its_server(void **state)
+{
+    mu_rpc_server *server = NULL;
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    server = mu_rpc_server_new("muster", "localhost:0");
+    mu_rpc_server_register(server, "stop", .fn = stop_own, .arg = &server);
+    mu_rpc_server_register(server, "nothing", .fn = nothing);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    expect_result(mu_rpc_call(client, "stop"), MU_FAILED_PRECONDITION, "call it on another thread");
+    expect_result(mu_rpc_call(client, "nothing"), MU_OK, "");
+    assert_int_equal(mu_rpc_server_stop(server), MU_OK);
+    mu_pool_close(pool);
+}
+
 static void wait_for_word(void *arg) { await(arg, 1); }
 
 static mu_value *is_there(mu_value *arguments, void *arg)
@@ -512,6 +536,7 @@ int main(void)
         cmocka_unit_test(test_cancelling_without_memory),
         cmocka_unit_test(test_a_client_that_leaves_cancels_its_calls),
         cmocka_unit_test(test_a_server_that_stops_ends_its_calls),
+        cmocka_unit_test(test_a_function_cannot_stop_its_server),
         cmocka_unit_test(test_calls_on_a_given_thread),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_the_cancellation_of_a_waiting_thread),
