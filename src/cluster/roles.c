@@ -56,11 +56,15 @@ mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type
                          "this process is %s %d, but the cluster has no job %s: %s; correct the task or add "
                          "the job",
                          task_type, task_id, task_type, mu_cluster_spec_json(spec));
+    if (job->n == 0)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "this process is %s %d, but that job of the cluster has no tasks; add its address",
+                         task_type, task_id);
     if (mu__job_find(job, task_id) == NULL)
         return mu__error(MU_INVALID_ARGUMENT,
                          "this process is %s %d, but of that job the cluster has %zu, the last is %d; "
                          "correct the index or add the address",
-                         task_type, task_id, job->n, job->n > 0 ? job->items[job->n - 1].index : -1);
+                         task_type, task_id, job->n, job->items[job->n - 1].index);
     return MU_OK;
 }
 

@@ -205,7 +205,8 @@ void mu__session_last_word(const mu_session *session, char *text, size_t bytes)
 {
     const int64_t now = mu__now_ns();
     if (session->doing[0] == '\0')
-        snprintf(text, bytes, "it never reported what it was doing");
+        snprintf(text, bytes, "last heard from %.1f s ago; it never reported what it was doing",
+                 (double)(now - session->heard_ns) / 1e9);
     else
         snprintf(text, bytes, "last heard from %.1f s ago, while %s (for %.1f s)",
                  (double)(now - session->heard_ns) / 1e9, session->doing,

@@ -42,8 +42,8 @@ static const mu_job *choose_job(const mu_cluster_spec *spec, const char *name)
         mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the cluster has %zu jobs, and this process's is not known; give "
                   ".job_name", spec->n);
     else if (job == NULL)
-        mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the cluster has no job \"%s\": %s", name,
-                  mu_cluster_spec_json(spec));
+        mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the cluster has no job \"%s\": %s; correct .job_name or add "
+                  "the job", name, mu_cluster_spec_json(spec));
     return job;
 }
 
@@ -56,7 +56,8 @@ static const mu_task *choose_task(const mu_job *job, int index)
         mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the job %s has %zu tasks, and this process's is not known; give "
                   ".task_index", job->name, job->n);
     else if (task == NULL)
-        mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the job %s has no task %d", job->name, index);
+        mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the job %s has no task %d, but %zu others; correct "
+                  ".task_index or the cluster", job->name, index, job->n);
     return task;
 }
 

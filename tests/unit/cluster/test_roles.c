@@ -69,6 +69,7 @@ static void test_refusals(void **state)
         {"{\"chief\": [\"a:1\", \"b:1\"]}", "chief", 0, "2 tasks of job chief"},
         {"{\"evaluator\": [\"a:1\", \"b:1\"]}", "evaluator", 0, "2 tasks of job evaluator"},
         {"{\"worker\": [\"a:1\", \"b:1\"]}", "worker", 2, "worker 2, but of that job the cluster has 2"},
+        {"{\"ps\": []}", "ps", 0, "ps 0, but that job of the cluster has no tasks"},
         {"{\"worker\": [\"a:1\", \"b:1\"]}", "ps", 0, "no job ps"},
         {"{\"worker\": [\"a:1\", \"A:1\"]}", "worker", 0, "same address"},
         {"{\"worker\": [\"a:1\"], \"ps\": [\"a:1\"]}", "worker", 0, "give each task its own port"},

@@ -75,8 +75,20 @@ static void test_clients_come_and_go(void **state)
     mu_release(keyring);
 }
 
+// It goes on in sentences such as "the server was …".
+static void test_the_last_word_of_one_that_said_nothing(void **state)
+{
+    const mu_session session = {.heard_ns = mu__now_ns() - 2000000000};
+    char word[100];
+    (void)state;
+    mu__session_last_word(&session, word, sizeof word);
+    assert_memory_equal(word, "last heard from ", 16);
+    assert_non_null(strstr(word, " s ago; it never reported what it was doing"));
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_clients_come_and_go)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_clients_come_and_go),
+                                       cmocka_unit_test(test_the_last_word_of_one_that_said_nothing)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

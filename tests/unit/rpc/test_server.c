@@ -38,7 +38,7 @@ static void test_which_task(void **state)
     assert_null(mu_server_new(cluster_of(two), .job_name = "ps"));
     expect_error(MU_INVALID_ARGUMENT, "the job ps has 2 tasks");
     assert_null(mu_server_new(cluster_of(two), .job_name = "ps", .task_index = 2));
-    expect_error(MU_INVALID_ARGUMENT, "has no task 2");
+    expect_error(MU_INVALID_ARGUMENT, "has no task 2, but 2 others");
     assert_null(mu_server_new(cluster_of(two), .job_name = "chief"));
     expect_error(MU_INVALID_ARGUMENT, "no job \"chief\"");
     assert_null(mu_server_new(cluster_of(two), .job_name = "worker", .protocol = "grpc"));
