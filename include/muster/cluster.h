@@ -85,7 +85,7 @@ typedef struct mu_simple_cluster_resolver_args {
     mu_cluster_spec *cluster_spec; // copied
     mu_keyword_only only_;
     const char *task_type;         // default: none
-    int task_id;                   // of task_type
+    int task_id;                   // default: 0 with a task_type, else none
     const char *master;            // what mu_cluster_master returns if no task is set; default ""
     const char *environment;       // default ""
     const char *rpc_layer;         // default: none
@@ -103,7 +103,7 @@ typedef struct mu_tf_config_cluster_resolver_args {
     const char *given;
     mu_keyword_only only_;
     const char *task_type;   // overrides the one in TF_CONFIG
-    int task_id;             // index for task_type; ignored without it
+    int task_id;             // overrides the index in TF_CONFIG, by itself too
     const char *rpc_layer;   // overrides the one in TF_CONFIG
     const char *environment; // default ""
 } mu_tf_config_cluster_resolver_args;
@@ -217,7 +217,7 @@ typedef struct mu_union_cluster_resolver_args {
     mu_cluster *const *resolvers; // ends with MU_END; retained
     mu_keyword_only only_;
     const char *task_type;        // default: the first one's
-    int task_id;                  // of task_type
+    int task_id;                  // likewise
     const char *rpc_layer;        // default: the first one's
 } mu_union_cluster_resolver_args;
 

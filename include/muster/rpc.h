@@ -125,13 +125,13 @@ typedef struct mu_rpc_call_args {
     const char *given;
     mu_rpc_client *client;
     const char *method;
-    mu_value *arguments;   // of tensors; default: none. Copied
+    mu_value *arguments;   // of tensors and variables, whose values are read now; default: none. Copied
     mu_keyword_only only_;
     int64_t timeout_in_ms; // default: the client's
 } mu_rpc_call_args;
 
-// mu_rpc_call begins a call and does not wait for it. Errors: INVALID_ARGUMENT for an argument that cannot be sent
-// (variables: read them first; per-replica values); RESOURCE_EXHAUSTED if too many calls wait. All other errors are the
+// mu_rpc_call begins a call and does not wait for it. Errors: INVALID_ARGUMENT for an argument that cannot be sent, such
+// as a per-replica value; those of reading a variable; RESOURCE_EXHAUSTED if too many calls wait. All other errors are the
 // result's.
 #define mu_rpc_call(...) mu_rpc_call_with(MU_ARGS(mu_rpc_call_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *args);

@@ -139,12 +139,12 @@ mu_status mu_cluster_set_rpc_layer(mu_cluster *cluster, const char *rpc_layer)
     return usable(cluster, "mu_cluster_set_rpc_layer") ? set_text(&cluster->rpc_layer, rpc_layer) : mu_error_code();
 }
 
-mu_status mu__cluster_override(mu_cluster *cluster, const char *task_type, int task_id, const char *rpc_layer)
+mu_status mu__cluster_override(mu_cluster *cluster, const char *task_type, const int *task_id, const char *rpc_layer)
 {
-    if (task_type != NULL && task_id < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "task_id is %d; the tasks of a job count from 0", task_id);
+    if (task_id != NULL && *task_id < 0)
+        return mu__error(MU_INVALID_ARGUMENT, "task_id is %d; the tasks of a job count from 0", *task_id);
     MU_TRY(set_text(&cluster->task_type, task_type));
-    cluster->task_id = task_type != NULL ? task_id : -1;
+    cluster->task_id = task_id != NULL ? *task_id : -1;
     return set_text(&cluster->rpc_layer, rpc_layer);
 }
 
@@ -165,13 +165,14 @@ mu_cluster *mu_simple_cluster_resolver_with(const mu_simple_cluster_resolver_arg
     mu_cluster *cluster = mu__cluster_new(&simple_ops);
     if (cluster == NULL)
         return NULL;
+    const bool numbered = args.task_type != NULL || MU_GIVEN(&args, task_id);
     mu_cluster_view *view = &cluster->fixed;
     view->num_accelerators = args.num_accelerators;
     view->spec = mu__spec_copy(args.cluster_spec);
     if (view->spec == NULL || set_text(&view->master, args.master) != MU_OK ||
         set_text(&view->environment, args.environment) != MU_OK ||
         set_text(&view->accelerator_type, args.accelerator_type != NULL ? args.accelerator_type : "GPU") != MU_OK ||
-        mu__cluster_override(cluster, args.task_type, args.task_id, args.rpc_layer) != MU_OK) {
+        mu__cluster_override(cluster, args.task_type, numbered ? &args.task_id : NULL, args.rpc_layer) != MU_OK) {
         mu_release(cluster);
         return NULL;
     }
@@ -243,7 +244,8 @@ mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args 
         return NULL;
     cluster->parts = mu__calloc((size_t)n, sizeof(mu_cluster *));
     if (cluster->parts == NULL ||
-        mu__cluster_override(cluster, args.task_type, args.task_id, args.rpc_layer) != MU_OK) {
+        mu__cluster_override(cluster, args.task_type, MU_GIVEN(&args, task_id) ? &args.task_id : NULL, args.rpc_layer) !=
+            MU_OK) {
         mu_release(cluster);
         return NULL;
     }

@@ -100,8 +100,8 @@ struct mu_cluster {
 mu_cluster *mu__cluster_new(const mu_resolver_ops *ops);        // the caller owns it
 mu_status mu__cluster_read(mu_cluster *cluster, mu_cluster_view *out); // applies values set by hand
 mu_status mu__read_fixed(mu_cluster *cluster, mu_cluster_view *out);   // a `read` that copies `fixed`
-// mu__cluster_override sets values that a constructor was given, as if by hand; NULL and -1: not given.
-mu_status mu__cluster_override(mu_cluster *cluster, const char *task_type, int task_id, const char *rpc_layer);
+// mu__cluster_override sets values that a constructor was given, as if by hand; NULL: not given.
+mu_status mu__cluster_override(mu_cluster *cluster, const char *task_type, const int *task_id, const char *rpc_layer);
 
 // mu__tf_config_parse fills a view from the text of TF_CONFIG, which is untrusted.
 mu_status mu__tf_config_parse(const char *text, const char *where, mu_cluster_view *out);

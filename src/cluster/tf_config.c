@@ -109,7 +109,8 @@ mu_cluster *mu_tf_config_cluster_resolver_with(const mu_tf_config_cluster_resolv
     mu_cluster *cluster = mu__cluster_new(&tf_config_ops);
     if (cluster == NULL)
         return NULL;
-    if (mu__cluster_override(cluster, args.task_type, args.task_id, args.rpc_layer) != MU_OK ||
+    const int *id = MU_GIVEN(&args, task_id) ? &args.task_id : NULL;
+    if (mu__cluster_override(cluster, args.task_type, id, args.rpc_layer) != MU_OK ||
         (args.environment != NULL && (cluster->fixed.environment = mu__strdup(args.environment)) == NULL)) {
         mu_release(cluster);
         return NULL;

@@ -89,6 +89,7 @@ typedef struct mu_object_form mu_object_form;
 typedef enum mu_sent_kind {
     MU_SENT_END = 0,
     MU_SENT_INT,     // an int, int64_t, bool, char or enum of `bytes`
+    MU_SENT_SEED,    // uint64_t, the seed of ops->order: the one with which an iteration begins that starts now
     MU_SENT_NUMBERS, // mu_numbers: at least one, each within the bounds
     MU_SENT_TEXT,    // char *, from mu__strdup; NULL only if `may_lack`
     MU_SENT_OBJECT,  // pointer to a reference-counted object, by its form; NULL only if `may_lack`
@@ -105,6 +106,9 @@ typedef struct mu_sent_field {
 #define MU_SENDS_INT(type, field, fewest, highest)                                                                     \
     {.kind = MU_SENT_INT, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field, .least = (fewest),       \
      .most = (highest)}
+#define MU_SENDS_SEED(type, field)                                                                                     \
+    {.kind = MU_SENT_SEED, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field, .least = INT64_MIN,     \
+     .most = INT64_MAX}
 #define MU_SENDS_NUMBERS(type, field, fewest, highest)                                                                 \
     {.kind = MU_SENT_NUMBERS, .offset = offsetof(type, field), .least = (fewest), .most = (highest)}
 #define MU_SENDS_TEXT(type, field) {.kind = MU_SENT_TEXT, .offset = offsetof(type, field)}
@@ -231,8 +235,10 @@ void mu__stage_again(mu_stage *stage, int i);
 // mu__splitmix draws 64 random bits and moves the state on (order.c).
 uint64_t mu__splitmix(uint64_t *state);
 
-// mu__stage_seed returns the seed of the order of this iteration of a shuffle.
+// mu__stage_seed returns the seed of the order of this iteration of a shuffle. mu__order_begins counts an iteration
+// that begins in another process, and returns the seed with which the shuffle begins there.
 uint64_t mu__stage_seed(mu_stage *stage);
+uint64_t mu__order_begins(mu_dataset *dataset);
 
 void mu__item_drop(mu_item *item);
 // mu__item_value turns the item into a value (gathers its row) and returns it, borrowed; NULL on error.

@@ -95,7 +95,7 @@ mu_value *mu__spec_described(const mu_value *value) { return rebuild(value, spec
 
 typedef struct writer {
     struct {
-        const mu_dataset **items;
+        mu_dataset **items;
         size_t n, capacity;
     } seen;
     struct {
@@ -147,13 +147,20 @@ static mu_value *write_int(const mu_sent_field *field, const void *at)
     return within(field, 1, &number) ? mu_of(mu_tensor_new(MU_I64, 0, NULL, &number)) : NULL;
 }
 
+static mu_value *write_seed(mu_dataset *dataset)
+{
+    const int64_t seed = (int64_t)mu__order_begins(dataset);
+    return mu_of(mu_tensor_new(MU_I64, 0, NULL, &seed));
+}
+
 // One field, of the pool; NULL on error, and for one outside of its bounds.
-static mu_value *write_field(const mu_sent_field *field, const mu_dataset *dataset)
+static mu_value *write_field(const mu_sent_field *field, mu_dataset *dataset)
 {
     const void *at = (const char *)dataset->args + field->offset;
     const void *pointer = field->kind == MU_SENT_TEXT || field->kind == MU_SENT_OBJECT ? *(void *const *)at : NULL;
     switch (field->kind) {
     case MU_SENT_INT: return write_int(field, at);
+    case MU_SENT_SEED: return write_seed(dataset);
     case MU_SENT_NUMBERS: return write_numbers(field, at);
     case MU_SENT_TEXT:
         if (pointer != NULL)
@@ -176,7 +183,7 @@ static bool is_null(const mu_sent_field *field, const void *args)
 }
 
 // Appends the fields to what is there of a stage; `n` counts.
-static mu_status write_fields(const mu_dataset *dataset, mu_value **items, int *n)
+static mu_status write_fields(mu_dataset *dataset, mu_value **items, int *n)
 {
     for (const mu_sent_field *field = dataset->ops->sent; field != NULL && field->kind != MU_SENT_END; field++) {
         if (field->kind == MU_SENT_NOTHING && !is_null(field, dataset->args))
@@ -197,7 +204,7 @@ static int n_sent(const mu_stage_ops *ops)
     return n;
 }
 
-static int64_t write_stage(writer *w, const mu_dataset *dataset, int depth);
+static int64_t write_stage(writer *w, mu_dataset *dataset, int depth);
 
 static mu_status write_inputs(writer *w, const mu_dataset *dataset, int depth, mu_value **out)
 {
@@ -211,7 +218,7 @@ static mu_status write_inputs(writer *w, const mu_dataset *dataset, int depth, m
 }
 
 // Adds a stage after its inputs and returns its number; -1 on error.
-static int64_t write_stage(writer *w, const mu_dataset *dataset, int depth)
+static int64_t write_stage(writer *w, mu_dataset *dataset, int depth)
 {
     for (size_t i = 0; i < w->seen.n; i++)
         if (w->seen.items[i] == dataset)
@@ -236,7 +243,7 @@ static int64_t write_stage(writer *w, const mu_dataset *dataset, int depth)
     return status == MU_OK && MU_PUSH(&w->seen, dataset) == MU_OK ? (int64_t)w->seen.n - 1 : -1;
 }
 
-mu_value *mu__dataset_describe(const mu_dataset *dataset)
+mu_value *mu__dataset_describe(mu_dataset *dataset)
 {
     writer w = {0};
     mu_value *description = write_stage(&w, dataset, 0) >= 0 ? mu_list_of((int)w.stages.n, w.stages.items) : NULL;
@@ -289,7 +296,8 @@ static bool read_field(const mu_sent_field *field, const mu_value *value, void *
     void *at = (char *)args + field->offset;
     mu_string text;
     switch (field->kind) {
-    case MU_SENT_INT: return read_int(field, value, at);
+    case MU_SENT_INT:
+    case MU_SENT_SEED: return read_int(field, value, at);
     case MU_SENT_NUMBERS: return read_numbers(field, value, at);
     case MU_SENT_TEXT:
         return is_nothing(value) ? field->may_lack

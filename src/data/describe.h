@@ -10,10 +10,11 @@
 
 enum { MU_MOST_STAGES = 1024 };
 
-// mu__dataset_describe makes the description of a dataset; it belongs to the pool and uses the dataset's rows. Errors:
+// mu__dataset_describe makes the description of a dataset, for an iteration that begins now in another process: its
+// shuffles have an order that no other iteration has. It belongs to the pool and uses the dataset's rows. Errors:
 // UNIMPLEMENTED naming the stage that cannot be sent: it calls a function of the program, or is not a stage of
 // stages.def.
-mu_value *mu__dataset_describe(const mu_dataset *dataset);
+mu_value *mu__dataset_describe(mu_dataset *dataset);
 
 // mu__dataset_described makes the dataset of a description from another process; owned by the caller. The files that it
 // names are opened when it is iterated. Errors: INVALID_ARGUMENT naming the stage and what is wrong; DATA_LOSS for a

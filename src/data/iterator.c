@@ -1,8 +1,9 @@
 // Iterators: a pipeline's open stages, the position, and the loop MU_EACH.
 //
-// The order of each shuffle depends on its seed and the iteration's number. Each iterator counts iterations from the
-// dataset's count at its start. So the initial values and the number of elements returned are the complete position. Of
-// all stages only shuffles are special here.
+// The order of each shuffle depends on its seed and the iteration's number. Each iterator takes the next number of the
+// dataset when it is made, so two iterators that are open at the same time begin with different orders, and counts from
+// there. So the initial values and the number of elements returned are the complete position. Of all stages only
+// shuffles are special here.
 #include "data/dataset.h"
 
 #include <jansson.h>
@@ -139,6 +140,11 @@ mu_value *mu__item_value(mu_item *item)
 
 // ---- Orders of shuffles -------------------------------------------------------------------------
 
+static uint64_t seed_of(uint64_t seed, long long iteration)
+{
+    return seed + 0x9e3779b97f4a7c15u * (uint64_t)iteration;
+}
+
 uint64_t mu__stage_seed(mu_stage *stage)
 {
     dataset_iterator *iterator = (dataset_iterator *)stage->iterator;
@@ -152,19 +158,25 @@ uint64_t mu__stage_seed(mu_stage *stage)
         long long seen = atomic_load(&order->dataset->iterations);
         while (seen <= number && !atomic_compare_exchange_weak(&order->dataset->iterations, &seen, number + 1))
             continue;
-        return order->seed + 0x9e3779b97f4a7c15u * (uint64_t)number;
+        return seed_of(order->seed, number);
     }
     return stage->dataset->ops->order(stage->dataset).seed;
 }
 
-// Lists every shuffle once, in the order of a walk from the end, with its count.
+uint64_t mu__order_begins(mu_dataset *dataset)
+{
+    const mu_shuffle_order order = dataset->ops->order(dataset);
+    return order.fixed ? order.seed : seed_of(order.seed, atomic_fetch_add(&dataset->iterations, 1));
+}
+
+// Lists every shuffle once, in the order of a walk from the end, with the number of its next iteration.
 static mu_status orders_collect(dataset_iterator *iterator, mu_dataset *dataset)
 {
     if (dataset->ops->order != NULL) {
         for (size_t i = 0; i < iterator->orders.n; i++)
             if (iterator->orders.items[i].dataset == dataset)
                 return MU_OK;
-        int64_t first = atomic_load(&dataset->iterations);
+        int64_t first = atomic_fetch_add(&dataset->iterations, 1);
         MU_TRY(mu__grow((void **)&iterator->orders.items, &iterator->orders.capacity, iterator->orders.n + 1,
                         sizeof *iterator->orders.items));
         shuffle_order *order = &iterator->orders.items[iterator->orders.n++];

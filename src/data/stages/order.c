@@ -25,7 +25,7 @@ typedef struct shuffle_args {
 } shuffle_args;
 
 static const mu_sent_field shuffle_sent[] = {MU_SENDS_INT(shuffle_args, buffer_size, 1, UINT32_MAX),
-                                             MU_SENDS_INT(shuffle_args, order.seed, INT64_MIN, INT64_MAX),
+                                             MU_SENDS_SEED(shuffle_args, order.seed),
                                              MU_SENDS_INT(shuffle_args, order.fixed, 0, 1),
                                              {.kind = MU_SENT_END}};
 

@@ -9,7 +9,7 @@
 
 typedef struct branch {
     mu_body_trace body;
-    const mu_value *result;
+    mu_value *result;
     mu_tensors leaves;
 } branch;
 
@@ -56,7 +56,7 @@ static mu_value *trace_cond(mu_tensor *pred, mu_body *true_fn, mu_body *false_fn
         status = trace_branch(&otherwise, "otherwise", false_fn, arguments, arg);
     if (status == MU_OK)
         status = need_same(&then, &otherwise);
-    mu_value *like = mu_retain((void *)then.result);
+    mu_value *like = mu_retain(then.result);
     // Pools close in reverse order of opening; the node's outputs belong to the pool outside of both.
     mu_pool *pools[] = {otherwise.body.pool, then.body.pool};
     if (status == MU_OK && apply_cond(&then, &otherwise, pred, &out) == MU_OK)

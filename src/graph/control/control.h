@@ -133,7 +133,7 @@ typedef struct mu_tensors {
 mu_status mu__tensors_of(const mu_value *value, const char *what, mu_tensors *out);
 // mu__body_finish makes the tensors of a callback's result the body's outputs, lists them in `out`, and ends the body.
 // On error mu__body_free ends it. `what` names the caller.
-mu_status mu__body_finish(mu_body_trace *body, const mu_value *result, const char *what, mu_tensors *out);
+mu_status mu__body_finish(mu_body_trace *body, mu_value *result, const char *what, mu_tensors *out);
 // mu__body_inputs returns the structure of `like` with a new input of the body for each tensor, of type and shape
 // spec(tensor).
 typedef mu_spec mu_spec_for(const mu_tensor *tensor);

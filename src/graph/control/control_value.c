@@ -1,5 +1,6 @@
 // Values as lists of tensors, for inputs and outputs of bodies, and how control flow nodes are made.
 #include "graph/control/control.h"
+#include "graph/variables/variables_read.h"
 
 mu_status mu__tensors_of(const mu_value *value, const char *what, mu_tensors *out)
 {
@@ -27,8 +28,9 @@ mu_value *mu__value_around(const mu_value *like, mu_tensor *const *tensors)
     return mu__give(mu__value_pack(like, (mu_object *const *)tensors, n));
 }
 
-mu_status mu__body_finish(mu_body_trace *body, const mu_value *result, const char *what, mu_tensors *out)
+mu_status mu__body_finish(mu_body_trace *body, mu_value *result, const char *what, mu_tensors *out)
 {
+    result = mu__variables_read(result);
     if (mu__pending())
         return mu_error_code();
     MU_TRY(mu__tensors_of(result, what, out));

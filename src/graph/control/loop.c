@@ -4,6 +4,7 @@
 // traced once (again with unknown dimensions if a value's shape changes) and becomes one while_loop node.
 #include "base/callback.h"
 #include "graph/control/map_fn.h"
+#include "graph/variables/variables_read.h"
 
 #include <muster/ops.h>
 
@@ -58,9 +59,10 @@ static mu_status trace_condition(loop *l)
     return status;
 }
 
-static mu_status take_results(loop *l, const mu_value *result)
+static mu_status take_results(loop *l, mu_value *result)
 {
     mu_tensors leaves;
+    result = mu__variables_read(result);
     if (mu__pending())
         return mu_error_code();
     if (l->vars && (!result || !mu__value_same_structure(l->vars, result)))
@@ -196,6 +198,7 @@ static mu_value *checked_iteration(const loop *l, mu_value *vars)
 {
     mu_value *next;
     MU_CALLBACK("the body of a loop", next = l->body(vars, l->arg));
+    next = mu__variables_read(next);
     if (mu__pending() || !next || mu__value_same_structure(vars, next)) {
         if (!next && !mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "%s: the body gave NULL; it must give the loop's values", l->what);
@@ -241,10 +244,10 @@ mu_value *mu_while_loop_with(const mu_while_loop_args *given)
     }
     int64_t limit = args.maximum_iterations > 0 ? args.maximum_iterations : INT64_MAX;
     loop l = {.what = "mu_while_loop", .name = args.name ? args.name : "while_loop", .condition = args.condition,
-              .body = args.body,
-              .arg = args.arg, .vars = args.loop_vars, .rows = args.maximum_iterations > 0 ? limit : -1};
+              .body = args.body, .arg = args.arg, .vars = mu__variables_read(args.loop_vars),
+              .rows = args.maximum_iterations > 0 ? limit : -1};
     mu_value *result = NULL;
-    if (mu__tensors_of(l.vars, l.what, &l.carried) != MU_OK)
+    if (!l.vars || mu__tensors_of(l.vars, l.what, &l.carried) != MU_OK)
         return NULL;
     if (!mu__context()->trace)
         result = run_iterations(&l, limit);
@@ -290,6 +293,7 @@ static mu_value *scan_now(const loop *l)
         int i = l->reverse ? n - 1 - t : t;
         mu_value *element = mu__row_of_all(l->elems, &l->slices, i);
         MU_CALLBACK("a step of mu_scan", state = element ? l->step(state, element, l->arg) : NULL);
+        state = mu__variables_read(state);
         whole = state && !mu__pending() && mu__value_same_structure(l->vars, state);
         if (!whole && !mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "mu_scan: step %d gave another structure than the initializer's %d "
@@ -315,10 +319,11 @@ mu_value *mu_scan_with(const mu_scan_args *given)
         return NULL;
     }
     loop l = {.what = "mu_scan", .name = args.name ? args.name : "scan", .step = args.fn, .arg = args.arg,
-              .vars = args.initializer,
-              .elems = args.elems, .rows = -1, .reverse = args.reverse};
+              .vars = mu__variables_read(args.initializer),
+              .elems = mu__variables_read(args.elems), .rows = -1, .reverse = args.reverse};
     mu_value *result = NULL;
-    if (mu__tensors_of(l.vars, l.what, &l.carried) == MU_OK && mu__tensors_of(l.elems, l.what, &l.slices) == MU_OK &&
+    if (l.vars && l.elems && mu__tensors_of(l.vars, l.what, &l.carried) == MU_OK &&
+        mu__tensors_of(l.elems, l.what, &l.slices) == MU_OK &&
         mu__need_rows(&l.slices, l.what) == MU_OK) {
         if (!mu__context()->trace)
             result = scan_now(&l);

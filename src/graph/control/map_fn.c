@@ -1,6 +1,7 @@
 // mu_map_fn: calls a function for each slice; in a trace, a loop without carried values.
 #include "base/callback.h"
 #include "graph/control/map_fn.h"
+#include "graph/variables/variables_read.h"
 
 #include <muster/ops.h>
 
@@ -110,6 +111,7 @@ static mu_status map_row(mu_body *fn, const mu_value *elems, const mu_tensors *l
     mu_status status = MU_OK;
     mu_value *element = mu__row_of_all(elems, leaves, i), *result;
     MU_CALLBACK("a function of mu_map_fn", result = element ? fn(element, arg) : NULL);
+    result = mu__variables_read(result);
     if (mu__pending())
         return mu_error_code();
     MU_TRY(mu__tensors_of(result, "mu_map_fn", &results));
@@ -172,6 +174,7 @@ mu_value *mu_map_fn(mu_body *fn, mu_value *elems, void *arg)
 {
     mu_tensors leaves = {0};
     mu_value *result = NULL;
+    elems = mu__variables_read(elems);
     if (mu__map_leaves(fn, elems, "mu_map_fn", &leaves) == MU_OK)
         result = mu__context()->trace ? trace_map(fn, elems, &leaves, arg) : map_now(fn, elems, &leaves, arg);
     mu__free(leaves.at);

@@ -3,6 +3,7 @@
 // The function is traced for one row; then a rule for each op applies it to all rows. Ops that do not depend on the
 // rows run once, but each row draws its own seed. An op without a rule runs row by row, and the log says so.
 #include "graph/control/vectorize.h"
+#include "graph/variables/variables_read.h"
 #include "ops/nn/nn.h"
 
 #include <muster/ops.h>
@@ -248,6 +249,7 @@ mu_value *mu_vectorized_map(mu_body *fn, mu_value *elems, void *arg)
 {
     mu_tensors leaves = {0};
     mu_value *result = NULL;
+    elems = mu__variables_read(elems);
     if (mu__map_leaves(fn, elems, "mu_vectorized_map", &leaves) == MU_OK)
         result = map_vectorized(fn, elems, &leaves, arg);
     mu__free(leaves.at);

@@ -2,6 +2,7 @@
 #include "rpc/client/client.h"
 
 #include "base/system.h"
+#include "graph/variables/variables_read.h"
 #include "rpc/services/service.h"
 
 #define FIRST_PAUSE_NS  1000000
@@ -659,7 +660,10 @@ mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_rpc_call") != MU_OK || check_call(&args) != MU_OK)
         return NULL;
     const double seconds = args.timeout_in_ms > 0 ? (double)args.timeout_in_ms / 1e3 : args.client->timeout;
-    return mu__give(mu__client_call(args.client, args.method, args.arguments, seconds, NULL, NULL));
+    mu_value *arguments = mu__variables_read(args.arguments);
+    if (mu__pending())
+        return NULL;
+    return mu__give(mu__client_call(args.client, args.method, arguments, seconds, NULL, NULL));
 }
 
 void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *arg)

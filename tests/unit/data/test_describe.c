@@ -48,15 +48,33 @@ static void the_order_of_elements(void **state)
     assert_same(mu_dataset_concatenate(six, mu_dataset_unique(mu_dataset_repeat(mu_dataset_range(0, 2, 1), 2))),
                 "0 1 2 3 4 5 0 1");
     assert_same(mu_dataset_options(mu_dataset_prefetch(six, 3), .auto_shard_policy = MU_AUTO_SHARD_OFF), "0 1 2 3 4 5");
-    mu_dataset *shuffled = mu_dataset_shuffle(six, 6, .seed = 3), *drawn =
-        mu_sample_from_datasets(2, ((mu_dataset *[]){six, mu_dataset_range(10, 20, 1)}), .seed = 5);
+    mu_dataset *drawn = mu_sample_from_datasets(2, ((mu_dataset *[]){six, mu_dataset_range(10, 20, 1)}), .seed = 5);
     char text[TEXT_BYTES];
-    strcpy(text, elements(again(shuffled)));
-    assert_elements(shuffled, text);
     strcpy(text, elements(again(drawn)));
     assert_elements(drawn, text);
     assert_same(mu_choose_from_datasets(2, ((mu_dataset *[]){six, mu_dataset_range(10, 20, 1)}),
                                         mu_dataset_from_tensor_slices(vector(MU_I64, 1, 0, 1))), "10 0 11");
+}
+
+// A description begins the next iteration of each shuffle, as an iterator of this process would.
+static void shuffles_begin_anew(void **state)
+{
+    (void)state;
+    mu_dataset *numbers = mu_dataset_range(0, 20, 1), *one = mu_dataset_shuffle(numbers, 20, .seed = 3);
+    mu_dataset *other = mu_dataset_shuffle(numbers, 20, .seed = 3);
+    char first[TEXT_BYTES], second[TEXT_BYTES];
+    strcpy(first, elements(again(one)));
+    strcpy(second, elements(one));
+    assert_string_not_equal(first, second);
+    assert_elements(other, first);
+    assert_elements(again(other), second);
+    mu_dataset *fixed = mu_dataset_shuffle(numbers, 20, .seed = 3, .no_reshuffle_each_iteration = true);
+    assert_elements(again(fixed), first);
+    assert_elements(again(fixed), first);
+    mu_dataset *twice = again(mu_dataset_repeat(other, 2)); // the third iteration, and the fourth
+    const char *both = elements(twice);
+    assert_null(strstr(both, first));
+    assert_null(strstr(both, second));
 }
 
 static void a_dataset_that_is_used_twice_is_sent_once(void **state)
@@ -218,7 +236,7 @@ static void every_stage_says_what_is_sent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(the_order_of_elements),
+        DATA_TEST(the_order_of_elements), DATA_TEST(shuffles_begin_anew),
         DATA_TEST(a_dataset_that_is_used_twice_is_sent_once),
         DATA_TEST(rows_and_files),
         DATA_TEST(examples),
