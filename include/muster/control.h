@@ -2,7 +2,8 @@
 //
 // Bodies are C callbacks that take and return values. Outside a trace they are simply called. In a trace, each body
 // becomes a subgraph, and tensors that it captures become inputs of the node. All of these functions have gradients. A
-// body may be traced more than once, so it must have no side effects of its own: it only builds.
+// body may be traced more than once, so it must have no side effects of its own: it only builds. A variable among the
+// values of a loop, a scan or a map, or in what a body or a traced branch returns, stands for what it holds then.
 //
 // Errors: those of a body, and INVALID_ARGUMENT if what bodies return differs in structure, types or ranks from what it
 // must match, or if the tensors of `elems` differ in their first axes.

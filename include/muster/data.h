@@ -184,7 +184,8 @@ typedef struct mu_dataset_shuffle_args {
     bool no_reshuffle_each_iteration; // use the same order in every iteration
 } mu_dataset_shuffle_args;
 
-// mu_dataset_shuffle draws each element uniformly from a buffer of the next buffer_size input elements.
+// mu_dataset_shuffle draws each element uniformly from a buffer of the next buffer_size input elements. Each iteration
+// has an order of its own, also of iterators that are open at the same time.
 #define mu_dataset_shuffle(...) \
     mu_dataset_shuffle_with(MU_ARGS(mu_dataset_shuffle_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args);

@@ -243,9 +243,8 @@ mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args 
     if (cluster == NULL)
         return NULL;
     cluster->parts = mu__calloc((size_t)n, sizeof(mu_cluster *));
-    if (cluster->parts == NULL ||
-        mu__cluster_override(cluster, args.task_type, MU_GIVEN(&args, task_id) ? &args.task_id : NULL, args.rpc_layer) !=
-            MU_OK) {
+    const int *id = MU_GIVEN(&args, task_id) ? &args.task_id : NULL;
+    if (cluster->parts == NULL || mu__cluster_override(cluster, args.task_type, id, args.rpc_layer) != MU_OK) {
         mu_release(cluster);
         return NULL;
     }
