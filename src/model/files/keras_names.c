@@ -328,6 +328,7 @@ typedef struct state_place {
     const char *around;  // "optimizer", or that of the optimizer inside
     int next;
     bool again;          // under another name too
+    bool inside;         // it is the state of an optimizer inside of another
 } state_place;
 
 static mu_status add_state(mu_named_variables *out, mu_variable *variable, state_place *place)
@@ -383,9 +384,22 @@ static mu_status add_slots(mu_named_variables *out, mu_optimizer *optimizer, con
     return MU_OK;
 }
 
+// A number that a class keeps, such as Nadam's product of momenta. Keras does not count it among the variables of an
+// optimizer inside of another, where it is an attribute: checkpoints have it, Keras's own formats lack it.
+static mu_status add_scalar(mu_named_variables *out, const mu_optimizer *optimizer, int i, mu_file_names names,
+                            state_place *place)
+{
+    if (!place->inside)
+        return add_state(out, optimizer->scalars[i], place);
+    return names == MU_NAMES_KERAS
+               ? MU_OK
+               : add(out, optimizer->scalars[i], mu__strdup(""),
+                     mu__sprintf("%s/_%s", place->around, optimizer->scalar_kinds[i].name), true);
+}
+
 // In the order in which Keras makes them: averages and accumulators, then what the class has, its scalars last.
 static mu_status add_own_state(mu_named_variables *out, mu_optimizer *optimizer, const mu_variable_list *trained,
-                               state_place *place)
+                               mu_file_names names, state_place *place)
 {
     MU_TRY(add_state(out, optimizer->iterations, place));
     MU_TRY(add_state(out, optimizer->learning_rate, place));
@@ -398,8 +412,8 @@ static mu_status add_own_state(mu_named_variables *out, mu_optimizer *optimizer,
         together = slots_together(optimizer, slot);
         MU_TRY(add_slots(out, optimizer, trained, slot, together, place));
     }
-    for (int i = 0; i < optimizer->n_scalars; i++)  // Nadam's product of momenta
-        MU_TRY(add_state(out, optimizer->scalars[i], place));
+    for (int i = 0; i < optimizer->n_scalars; i++)
+        MU_TRY(add_scalar(out, optimizer, i, names, place));
     return MU_OK;
 }
 
@@ -411,15 +425,16 @@ static mu_status add_optimizer(mu_named_variables *out, mu_optimizer *optimizer,
     state_place place = {.around = "optimizer"};
     MU_TRY(mu__optimizer_need(optimizer));
     if (!optimizer->inner)
-        return add_own_state(out, optimizer, trained, &place);
+        return add_own_state(out, optimizer, trained, names, &place);
     MU_TRY(add_constant_state(out, mu_constant(MU_I64, 0), &place));
     MU_TRY(add_constant_state(out, mu_constant(mu__floatx(), 0), &place));
     for (int i = 0; i < optimizer->n_scalars; i++)
         MU_TRY(add_state(out, optimizer->scalars[i], &place));
-    place.again = true;
+    place.again = place.inside = true;
     if (names == MU_NAMES_KERAS)
-        MU_TRY(add_own_state(out, optimizer->inner, trained, &place));
-    return add_own_state(out, optimizer->inner, trained, &(state_place){.around = "optimizer/inner_optimizer"});
+        MU_TRY(add_own_state(out, optimizer->inner, trained, names, &place));
+    place = (state_place){.around = "optimizer/inner_optimizer", .inside = true};
+    return add_own_state(out, optimizer->inner, trained, names, &place);
 }
 
 // Only Keras's own formats have a weight twice; Muster's have no idf weights, and checkpoints alone have tables.

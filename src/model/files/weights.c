@@ -5,6 +5,8 @@
 #include "model/files/keras_names.h"
 #include "model/layers/token_lookup.h"
 #include "model/models/model.h"
+#include "model/optimizers/optimizer.h"
+#include "model/training/training.h"
 
 #include <muster/ops.h>
 #include <regex.h>
@@ -285,7 +287,18 @@ static mu_status load_chosen(const loading *l, const mu_named_variables *list, b
     return MU_OK;
 }
 
-static mu_status load_list(const loading *l, const mu_named_variables *list)
+// Loads the state of the optimizer, of which Keras's own formats lack the scalars of an optimizer inside of another.
+static mu_status load_state(const loading *l, const mu_named_variables *list, mu_optimizer *optimizer)
+{
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i].of_optimizer)
+            MU_TRY(load_one(l, &list->items[i]));
+    mu_optimizer *inside = optimizer->inner;
+    const bool lacks = inside && inside->ops->recall && l->file->format->names == MU_NAMES_KERAS;
+    return lacks ? inside->ops->recall(inside) : MU_OK;
+}
+
+static mu_status load_list(const loading *l, const mu_named_variables *list, mu_optimizer *optimizer)
 {
     const bool part = l->options && (l->only || l->options->skip_mismatch);
     bool *fits = mu__calloc(list->n + 1, sizeof *fits);
@@ -296,9 +309,8 @@ static mu_status load_list(const loading *l, const mu_named_variables *list)
             status = check_idf(l, &list->items[i], &fits[i]);
     if (status == MU_OK)
         status = load_chosen(l, list, fits);
-    for (size_t i = 0; status == MU_OK && state && i < list->n; i++)
-        if (list->items[i].of_optimizer)
-            status = load_one(l, &list->items[i]);
+    if (status == MU_OK && state)
+        status = load_state(l, list, optimizer);
     mu__free(fits);
     return status;
 }
@@ -310,7 +322,7 @@ static mu_status load(mu_model *model, loading *l)
     mu_status status = pool ? mu__keras_names(model, l->file->format->names, &list) : mu_error_code();
     l->names = names_in(l, &list);
     if (status == MU_OK)
-        status = load_list(l, &list);
+        status = load_list(l, &list, model->trainer->optimizer);
     mu__keras_names_free(&list);
     mu_pool_close(pool);
     return status;

@@ -70,6 +70,8 @@ typedef struct mu_optimizer_ops {
     double (*decay)(const mu_optimizer *optimizer, const mu_variable *variable);
     // scalars writes what the optimizer has, at most MU_MAX_OPTIMIZER_SCALARS, and returns how many. Optional: none.
     int (*scalars)(const void *args, mu_optimizer_scalar *scalars);
+    // recall makes the scalars what they are after the optimizer's steps, for files that lack them. Optional: none.
+    mu_status (*recall)(mu_optimizer *optimizer);
     // The function of the gradient's size that the formula has: mu_square or mu_abs. Slices count separately in it.
     // Optional.
     mu_tensor *(*magnitude)(mu_tensor *gradient);

@@ -222,13 +222,36 @@ static mu_tensor *nadam_momentum(double beta_1, mu_tensor *step)
     return mu_multiply(mu_constant(dtype, beta_1), mu_subtract(mu_constant(dtype, 1), half));
 }
 
-static mu_status nadam_begin(mu_optimizer *optimizer, mu_tensor *earlier)
+// The product of the momenta with that of one more update.
+static mu_tensor *nadam_product(const mu_optimizer *optimizer, mu_tensor *product, mu_tensor *earlier)
 {
     const mu_moments_args *args = optimizer->args;
+    const mu_dtype dtype = optimizer->scalars[U_PRODUCT]->resource.spec.dtype;
+    mu_tensor *step = mu_cast(mu_add(earlier, mu_constant(MU_I64, 1)), dtype);
+    return mu_multiply(product, nadam_momentum(args->beta_1, step));
+}
+
+static mu_status nadam_begin(mu_optimizer *optimizer, mu_tensor *earlier)
+{
     mu_variable *product = optimizer->scalars[U_PRODUCT];
-    mu_tensor *step = mu_cast(mu_add(earlier, mu_constant(MU_I64, 1)), product->resource.spec.dtype);
-    mu_tensor *next = mu_multiply(mu__variable_read(product), nadam_momentum(args->beta_1, step));
+    mu_tensor *next = nadam_product(optimizer, mu__variable_read(product), earlier);
     return next ? mu__variable_update(product, MU_UPDATE_ASSIGN, next) : mu_error_code();
+}
+
+// The product depends on the number of updates alone, and soon becomes 0.
+static mu_status nadam_recall(mu_optimizer *optimizer)
+{
+    mu_variable *variable = optimizer->scalars[U_PRODUCT];
+    const mu_moments_args *args = optimizer->args;
+    mu_tensor *steps = mu_variable_read(optimizer->iterations);
+    const int64_t updates = steps ? (int64_t)mu_scalar(steps) / MU_MAX(args->gradient_accumulation_steps, 1) : 0;
+    mu_tensor *product = mu_constant(variable->resource.spec.dtype, 1);
+    for (int64_t i = 0; i < updates && product && mu_scalar(product) > 0; i++) {
+        mu_pool *pool = mu_pool_open();
+        product = mu__pool_return(pool, nadam_product(optimizer, product, mu_constant(MU_I64, i)));
+        mu_pool_close(pool);
+    }
+    return product ? mu_variable_assign(variable, product) : mu_error_code();
 }
 
 static mu_status nadam_update(const mu_optimizer_update *u)
@@ -648,7 +671,7 @@ OPTIMIZER(adamax, "Adamax", moments, moments, .slots = adamax_slots,
           .slots_together = 2, .magnitude = mu_abs, .update = adamax_update)
 OPTIMIZER(nadam, "Nadam", moments, moments, .slots = moment_slots,
           .slots_together = 2, .scalars = nadam_scalars, .magnitude = mu_square,
-          .begin = nadam_begin, .update = nadam_update)
+          .begin = nadam_begin, .recall = nadam_recall, .update = nadam_update)
 OPTIMIZER(lamb, "Lamb", moments, moments, .slots = moment_slots,
           .slots_together = 2, .magnitude = mu_square, .update = lamb_update)
 OPTIMIZER(rmsprop, "RMSprop", rmsprop, rmsprop, .slots = rmsprop_slots, .magnitude = mu_square,
