@@ -130,8 +130,8 @@ typedef struct mu_rpc_call_args {
     int64_t timeout_in_ms; // default: the client's
 } mu_rpc_call_args;
 
-// mu_rpc_call begins a call and does not wait for it. Errors: INVALID_ARGUMENT for an argument that cannot be sent, such
-// as a per-replica value; those of reading a variable; RESOURCE_EXHAUSTED if too many calls wait. All other errors are
+// mu_rpc_call begins a call and does not wait for it. Errors: INVALID_ARGUMENT for an argument that cannot be sent, as
+// a per-replica value; those of reading a variable; RESOURCE_EXHAUSTED if too many calls wait. All other errors are
 // the result's.
 #define mu_rpc_call(...) mu_rpc_call_with(MU_ARGS(mu_rpc_call_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_rpc_result *mu_rpc_call_with(const mu_rpc_call_args *args);

@@ -285,35 +285,54 @@ def stops_in(mu, epoch, kept):
     return mu.mu_callback_new(**dict(zip(hooks, kept[-2:])))
 
 
-def compare_backup(report, mu, floatx, _):
+# Callbacks beside BackupAndRestore, which change the rate before and after the interruption, and options of the optimizer.
+BESIDE = [(None, {}, {}), ("ReduceLROnPlateau", {"monitor": "loss", "factor": 0.5, "patience": 1, "min_delta": 10}, {}),
+          ("LearningRateScheduler", {}, {}), (None, {}, {"use_ema": True, "ema_momentum": 0.75}),
+          ("LearningRateScheduler", {}, {"gradient_accumulation_steps": 4})]
+
+
+def interrupted_theirs(x, y, folder, row, mu, kept):
+    """The losses of the second run, the weights and the rate at its end."""
+    name, options, of_optimizer = row
+    for run in range(2):
+        model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(2, kernel_initializer="zeros")])
+        model.compile(tf.keras.optimizers.SGD(0.1, momentum=0.5, **of_optimizer), "mse")
+        callbacks = [tf.keras.callbacks.BackupAndRestore(folder)] + ([StopsIn(2)] if run == 0 else [])
+        callbacks += [callback_of(mu, name, options, folder, kept)[0]] if name else []
+        with contextlib.suppress(Interrupted):
+            history = model.fit(x, y, batch_size=8, epochs=6, shuffle=False, verbose=0, callbacks=callbacks).history
+    return history["loss"], model.get_weights()[0], float(model.optimizer.learning_rate.numpy())
+
+
+def interrupted_here(x, y, folder, row, mu, kept):
+    name, options, of_optimizer = row
+    for run in range(2):
+        model = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, kernel_initializer="zeros", name="dense")])
+        optimizer = mu.mu_sgd(learning_rate=0.1, momentum=0.5, **of_optimizer)
+        mu.mu_compile(model=model, optimizer=optimizer, loss="mse")
+        callbacks = [mu.mu_backup_and_restore(backup_dir=folder)] + ([stops_in(mu, 2, kept)] if run == 0 else [])
+        callbacks += [callback_of(mu, name, options, folder, kept)[1]] if name else []
+        with contextlib.suppress(Interrupted):
+            history = mu.mu_fit(model=model, x=mu.tensor(x), y=mu.tensor(y), batch_size=8, epochs=6, no_shuffle=True,
+                                verbose=MU_VERBOSE_SILENT, callbacks=mu.mu_items_of([*callbacks, mu.end]))
+    losses = [mu.mu_history_at(history, "loss", i) for i in range(mu.mu_history_epochs(history))]
+    return losses, mu.read_weights(model)["dense/kernel"], mu.mu_scalar(mu.mu_variable_read(mu.mu_optimizer_learning_rate(optimizer)))
+
+
+def compare_backup(report, mu, floatx, row):
     """Training that ends within its third epoch, and a second run of the same program, which BackupAndRestore lets continue
-    with that epoch: the losses of the epochs that it runs, the weights, and the folder that is gone at the end."""
-    dtype = FLOATX[floatx]
+    with that epoch: the losses of the epochs that it runs, the weights, the rate, and the folder that is gone at the end."""
+    dtype, kept = FLOATX[floatx], []
     generator = np.random.default_rng(13)
     x, y = generator.normal(size=(ROWS, 4)).astype(dtype), generator.normal(size=(ROWS, 2)).astype(dtype)
-    with tempfile.TemporaryDirectory() as root:
-        ran = []
-        for run in range(2):
-            theirs = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(2, kernel_initializer="zeros")])
-            theirs.compile(tf.keras.optimizers.SGD(0.1, momentum=0.5), "mse")
-            callbacks = [tf.keras.callbacks.BackupAndRestore(f"{root}/theirs")] + ([StopsIn(2)] if run == 0 else [])
-            with contextlib.suppress(Interrupted):
-                ran.append(theirs.fit(x, y, batch_size=8, epochs=5, shuffle=False, verbose=0, callbacks=callbacks).history["loss"])
-        with mu.pool():
-            kept, seen = [], []
-            for run in range(2):
-                ours = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, kernel_initializer="zeros", name="dense")])
-                mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.1, momentum=0.5), loss="mse")
-                callbacks = [mu.mu_backup_and_restore(backup_dir=f"{root}/ours")] + ([stops_in(mu, 2, kept)] if run == 0 else [])
-                with contextlib.suppress(Interrupted):
-                    history = mu.mu_fit(model=ours, x=mu.tensor(x), y=mu.tensor(y), batch_size=8, epochs=5, no_shuffle=True,
-                                        verbose=MU_VERBOSE_SILENT, callbacks=mu.mu_items_of([*callbacks, mu.end]))
-                    seen.append([mu.mu_history_at(history, "loss", i) for i in range(mu.mu_history_epochs(history))])
-            far = max(off(seen[0], ran[0]) if len(seen[0]) == len(ran[0]) else np.inf,
-                      off(mu.read_weights(ours)["dense/kernel"], theirs.get_weights()[0]))
+    with tempfile.TemporaryDirectory() as root, mu.pool():
+        wanted = interrupted_theirs(x, y, f"{root}/theirs", row, mu, kept)
+        seen = interrupted_here(x, y, f"{root}/ours", row, mu, kept)
+        far = max(off(ours, theirs) for ours, theirs in zip(seen, wanted))
         left = [path.name for path in pathlib.Path(root).iterdir()]
-    report.check(f"callback BackupAndRestore, {floatx}", f"{len(seen[0])} epochs in the second run, within {far:.1e}",
-                 len(seen) == len(ran) == 1 and len(ran[0]) == 3 and far <= TOLERANCE[floatx] and not left)
+    name = " ".join(["callback BackupAndRestore", *filter(None, [row[0]]), *row[2]])
+    report.check(f"{name}, {floatx}", f"{len(seen[0])} epochs in the second run, within {far:.1e}",
+                 len(seen[0]) == 4 and far <= TOLERANCE[floatx] and not left)
 
 
 def events_of(folder):
@@ -494,7 +513,7 @@ def main(library, only=""):
         if floatx == "f64":  # which files are written does not depend on the type
             parts += [(compare_checkpoints, options, "ModelCheckpoint") for options in CHECKPOINTS]
             parts += [(compare_saying, row, f"{row[0]} says") for row in SAYING]
-        parts += [(compare_backup, None, "BackupAndRestore")]
+        parts += [(compare_backup, row, "BackupAndRestore") for row in BESIDE]
         parts += [(compare_tensorboard, None, "TensorBoard"), (compare_summaries, None, "summaries"),
                   (compare_traced_summaries, None, "traced summaries"),
                   (compare_hooks, None, "hooks")]

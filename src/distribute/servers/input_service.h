@@ -43,7 +43,7 @@ extern mu_type mu__remote_input_type;
 // worker's messages. Owned by the caller. Errors: UNIMPLEMENTED if the dataset cannot be described, or the worker
 // speaks an older version of the wire; those of a call.
 mu_remote_input *mu__remote_input_value(mu_rpc_client *worker, const char *name, mu_value *value);
-mu_remote_input *mu__remote_input_dataset(mu_rpc_client *worker, const char *name, const mu_dataset *dataset);
+mu_remote_input *mu__remote_input_dataset(mu_rpc_client *worker, const char *name, mu_dataset *dataset);
 
 // mu__remote_input_leaf returns the input that a leaf of arguments is (a value of kind MU_VALUE_PER_WORKER); NULL: it
 // is none.

@@ -79,7 +79,7 @@ mu_remote_input *mu__remote_input_value(mu_rpc_client *worker, const char *name,
     return input;
 }
 
-mu_remote_input *mu__remote_input_dataset(mu_rpc_client *worker, const char *name, const mu_dataset *dataset)
+mu_remote_input *mu__remote_input_dataset(mu_rpc_client *worker, const char *name, mu_dataset *dataset)
 {
     mu_remote_input *input = make(worker, "muster.input.dataset", name, mu__dataset_describe(dataset));
     if (input != NULL)
