@@ -161,24 +161,40 @@ static mu_status read_quoted(csv_state *state, int column)
     }
 }
 
+// Either line end is '\n' here: a carriage return, alone or in front of a line feed.
+static mu_status next_outside_quotes(csv_state *state, int *character)
+{
+    MU_TRY(next_character(state, character));
+    if (*character != '\r')
+        return MU_OK;
+    int next;
+    MU_TRY(next_character(state, &next));
+    state->pushed = next == '\n' || next == END_OF_FILE ? 0 : next;
+    *character = '\n';
+    return MU_OK;
+}
+
 static mu_status read_field(csv_state *state, int column, const csv_args *args, field_end *ended)
 {
     MU_TRY(mu__grow((void **)&state->field.items, &state->field.capacity, 1, 1));
     state->field.quoted = false;
     for (state->field.n = 0;;) {
         int c;
-        MU_TRY(next_character(state, &c));
-        if (c == '"' && state->field.n == 0 && !args->no_quotes) {
-            state->field.quoted = true;
-            MU_TRY(read_quoted(state, column));
-            continue;
-        }
-        if (c == '\r')
-            continue;
+        MU_TRY(next_outside_quotes(state, &c));
         if (c == END_OF_FILE || c == '\n' || c == args->delimiter) {
             *ended = c == args->delimiter ? FIELD_MORE : c == '\n' ? FIELD_LINE : FIELD_FILE;
             state->field.items[state->field.n] = 0;
             return MU_OK;
+        }
+        if (state->field.quoted)
+            return damaged(state, column, "text follows the closing quote; double a quote inside of quotes");
+        if (c == '"' && !args->no_quotes) {
+            if (state->field.n > 0)
+                return damaged(state, column, "a quote is inside of a field without quotes; put the field in quotes "
+                               "and double the quote, or give .no_quotes = true");
+            state->field.quoted = true;
+            MU_TRY(read_quoted(state, column));
+            continue;
         }
         MU_TRY(add_character(state, column, (char)c));
     }

@@ -32,6 +32,10 @@ static void test_lines(void **state)
                                             .n_dtypes = 1},
           "('a') ('') ('b') ('')");
     check("only a header", (mu_dataset_csv_args){.columns = 1, .skip_lines = 3}, "");
+    // A carriage return alone ends a line too; inside of quotes it is a character.
+    check("1,2\r3,4\r\n5,6\r", (mu_dataset_csv_args){.columns = 2}, "[1 2] [3 4] [5 6]");
+    check("\"a\rb\"\rc", (mu_dataset_csv_args){.columns = 1, .dtypes = (const mu_dtype[]){MU_STRING}, .n_dtypes = 1},
+          "('a\rb') ('c')");
 }
 
 static void test_types(void **state)
@@ -64,6 +68,13 @@ static void test_wrong_lines(void **state)
     expect_error(MU_DATA_LOSS, "column 2: \"\" is not a valid float32");
     check("1,\"2", two, "");
     expect_error(MU_DATA_LOSS, "inside quotes");
+    const mu_dataset_csv_args words = {.columns = 2, .dtypes = (const mu_dtype[]){MU_STRING, MU_STRING}, .n_dtypes = 2};
+    check("a,b\"c\n", words, "");
+    expect_error(MU_DATA_LOSS, "line 1, column 2: a quote is inside of a field without quotes");
+    check("a,b\n \"c\",d\n", words, "('a','b')");
+    expect_error(MU_DATA_LOSS, "line 2, column 1: a quote is inside of a field without quotes");
+    check("\"a\"b,c\n", words, "");
+    expect_error(MU_DATA_LOSS, "column 1: text follows the closing quote; double a quote inside of quotes");
     char wide[2000];
     memset(wide, '1', sizeof wide);
     wide[sizeof wide - 1] = 0;
