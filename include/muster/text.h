@@ -24,7 +24,7 @@ extern "C" {
 // that are not in the vocabulary, then the vocabulary. With several of them, such strings are spread by their hash,
 // integers by their remainder or hash. Output modes: "int" (default; int64, the shape of x), and as
 // mu_category_encoding "one_hot", "multi_hot" and "count" (int64); "tf_idf" (of the model's type) is "count" times the
-// tokens' idf_weights, or, out of the vocabulary, times their average.
+// tokens' idf_weights, or, out of the vocabulary, times their average. Encodings leave the mask token out.
 
 typedef struct mu_string_lookup_args {
     size_t size;
@@ -121,12 +121,13 @@ typedef struct mu_hashing_args {
     const char *given;
     int num_bins;
     mu_keyword_only only_;
-    const char *mask_value;                  // this value (an integer as text) alone has bin 0; default: none
+    const char *mask_value;                  // this string alone has bin 0; default: none
     const int64_t *salt;                     // n_salt numbers, 1 or 2: SipHash with this key; default: FarmHash
     int n_salt;
     const char *output_mode;                 // "int" (default; int64), "one_hot", "multi_hot" or "count"
     const char *name;
     const char *dtype;
+    int64_t mask_integer;                    // of integers in place of .mask_value; default: none
 } mu_hashing_args;
 // mu_hashing makes a layer that gives strings and integers bins by their hash: those that Keras's Hashing gives.
 #define mu_hashing(...) mu_hashing_with(MU_ARGS(mu_hashing_args, #__VA_ARGS__, __VA_ARGS__))

@@ -95,6 +95,14 @@ def tf_elements(dataset):
 
 # ---- Examples -------------------------------------------------------------------------------------
 
+def outcome(read):
+    """What a data set has, or that it is refused."""
+    try:
+        return [array.tolist() for array in read()]
+    except (muster.MusterError, tf.errors.InvalidArgumentError):
+        return "refused"
+
+
 def features(mu, rows):
     """A C array of mu_feature from (name, dtype, variable, shape, default, lengths)."""
     kind = mu.declared.structs["mu_feature"]
@@ -194,6 +202,12 @@ def test_text(mu, report):
                                  select_columns=(ctypes.c_int * 2)(0, 2), n_select_columns=2,
                                  record_defaults=[defaults[0], None])
         check(report, "CsvDataset select_cols", elements(mu, ours), tf_elements(theirs))
+        for name, text in (("carriage returns", b'a,1\rb,2\r\n"c\rd",3\r'), ("a quote in a field", b'a"b,1\n'), ("a space before quotes", b' "a",1\n'),
+                           ("text behind quotes", b'"a"b,1\n')):
+            pathlib.Path(path).write_bytes(text)
+            seen, wanted = outcome(lambda: elements(mu, mu.mu_dataset_csv(path=path, columns=2, dtypes=(ctypes.c_int * 2)(7, 9)))), \
+                outcome(lambda: tf_elements(tf.data.experimental.CsvDataset(path, [tf.string, tf.int64])))
+            report.check(f"CsvDataset, {name}", f"{seen}; TensorFlow: {wanted}", seen == wanted)
         path = f"{folder}/lines.txt"
         pathlib.Path(path).write_bytes("one\r\n\nzwei ü\r\nlast".encode())
         pathlib.Path(f"{folder}/records").write_bytes(bytes(range(29)))
@@ -388,7 +402,15 @@ def strings(values):
 def test_lookups(mu, report):
     words = strings(["the", "fox", "cat", "", "dog", "ü", "zebra"])
     column = words.reshape(-1, 1)
+    for mode in ("one_hot", "multi_hot", "count", "tf_idf"):
+        weights = {"idf_weights": [.5, 1., 2., .25]} if mode == "tf_idf" else {}
+        for options in ({"mask_token": "cat"}, {"mask_token": "", "num_oov_indices": 3, "oov_token": "zebra"}):
+            inputs = [column] if mode == "one_hot" else [words.reshape(1, -1), strings(["cat", "", "fox", ""]).reshape(2, 2)]
+            compare_layer(mu, report, "StringLookup", "mu_string_lookup", {"vocabulary": VOCABULARY, "output_mode": mode, **weights, **options}, inputs)
     numbers = np.int64([12, 13, 0, 99, -5, 1138])
+    for options in ({"mask_token": 0, "output_mode": "one_hot"}, {"mask_token": -5, "output_mode": "count", "num_oov_indices": 2}):
+        compare_layer(mu, report, "IntegerLookup", "mu_integer_lookup", {"vocabulary": [12, -1, 13], **options}, [numbers.reshape(-1, 1)])
+    compare_layer(mu, report, "IntegerLookup", "mu_integer_lookup", {"vocabulary": [12, -1]}, [np.int64([-1, 12, 3])])
     for options in ({}, {"mask_token": ""}, {"num_oov_indices": 3}, {"num_oov_indices": 2, "mask_token": "cat"},
                     {"output_mode": "one_hot"}, {"output_mode": "multi_hot"}, {"output_mode": "count", "num_oov_indices": 2},
                     {"output_mode": "tf_idf", "idf_weights": [.5, 1., 2., .25]},
@@ -427,6 +449,16 @@ def test_hashing(mu, report):
                 wanted = keras_layer(tf.constant([bytes(w) for w in array.ravel()], shape=array.shape) if array.dtype == object else array)
                 check(report, f"Hashing {options} {array.dtype} {array.shape}", call(mu, layer(mu, "mu_hashing", options), array),
                       [numpy_of(tf.convert_to_tensor(wanted))])
+    for options in ({"num_bins": 3, "mask_value": -1}, {"num_bins": 50, "mask_value": 0, "output_mode": "multi_hot"}):
+        with mu.pool(), report.guard("Hashing of integers"):
+            theirs = keras.layers.Hashing(**options)
+            ours = {"mask_integer" if key == "mask_value" else key: value for key, value in options.items()}
+            made = layer(mu, "mu_hashing", ours)
+            read = mu.mu_layer_from_config(json.dumps(keras.saving.serialize_keras_object(theirs)))
+            wanted = [numpy_of(theirs(numbers.reshape(2, 3)))]
+            for how, it in (("", made), (", Keras's configuration", read)):
+                check(report, f"Hashing {options} of integers{how}", call(mu, it, numbers.reshape(2, 3)), wanted)
+            same_options(report, f"Hashing {options} of integers", theirs, json.loads(mu.mu_layer_config(made)), ["dtype", *options])
     for mode in ("int", "one_hot"):
         with mu.pool(), report.guard("HashedCrossing"):
             first, second = strings(["a", "b", "c", "ü"]), np.int64([1, 2, 3, -4])

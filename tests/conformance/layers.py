@@ -148,6 +148,8 @@ BOUNDARIES = (ctypes.c_double * 3)(-1.0, 0.5, 3.0)
 # Layers that prepare data; the last column: whole numbers below.
 LAYERS += [
     ("Rescaling", "mu_rescaling", {"scale": 0.25, "offset": -1.5}, {}, LINE, 0),
+    ("Rescaling", "mu_rescaling", {"scale": [0.25, 2, -1, 0.5], "offset": [1, 0, -2, 3]},
+     {"scale": None, "scales": (ctypes.c_double * 4)(0.25, 2, -1, 0.5), "offset": None, "offsets": (ctypes.c_double * 4)(1, 0, -2, 3)}, IMAGE, 0),
     ("Normalization", "mu_normalization", {"invert": True}, {}, LINE, 0),
     ("Normalization", "mu_normalization", {}, {}, LINE, 0),
     ("Normalization", "mu_normalization", {"axis": None}, {"axis": None, "whole": True}, LINE, 0),

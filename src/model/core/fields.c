@@ -58,8 +58,7 @@ static mu_status check_number(const mu_class *class, const mu_field *field, doub
 {
     static const char *const expected[] = {
         [MU_ANY_NUMBER] = "", [MU_NOT_NEGATIVE] = "0 or more", [MU_NOT_POSITIVE] = "0 or less",
-        [MU_FRACTION] = "from 0 to 1",
-        [MU_BELOW_ONE] = "from 0 to below 1", [MU_INSIDE] = "between 0 and 1"};
+        [MU_FRACTION] = "from 0 to 1", [MU_BELOW_ONE] = "from 0 to below 1", [MU_INSIDE] = "between 0 and 1"};
     if (within(field->limit, value, whole))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "%s: %s is %g; it must be %s", class->function, field->name, value,
@@ -378,14 +377,6 @@ const char *mu__fields_policy(const mu_class *class, const void *args)
 
 // ---- Keras's JSON -------------------------------------------------------------------------------
 
-mu_status mu__json_member(json_t *object, const char *key, json_t *value)
-{
-    if (value && json_object_set_new(object, key, value) == 0)
-        return MU_OK;
-    return mu__pending() ? mu_error_code()
-                         : mu__error(MU_RESOURCE_EXHAUSTED, "no memory for '%s' of the JSON configuration", key);
-}
-
 // Keras writes a list with a number for each axis, or a list of pairs; the pair itself if there is one axis.
 static json_t *array_json(const void *args, const mu_field *field)
 {
@@ -463,8 +454,15 @@ static bool is_none(const void *value, const mu_field *field)
     return number == (int64_t)field->number;
 }
 
+// Whether the next row of one with .or_next has a value: a list, or an integer.
+static bool has_next(const void *args, const mu_field *next)
+{
+    return number_bytes(next) > 0 ? *list_at(args, next) != NULL : !is_none(at(args, next), next);
+}
+
 static json_t *value_json(const void *args, const mu_field *field)
 {
+    field += field->or_next && has_next(args, field + 1);
     const void *value = at(args, field);
     if (is_none(value, field))
         return json_null();
@@ -582,28 +580,6 @@ static bool read_item(mu_field_kind kind, const json_t *value, void *list, size_
     }
 }
 
-enum { MOST_UP_TO = 1000 };
-
-// The numbers from 1 to what Keras writes alone, as JSON; NULL: it is too large, or no number.
-static json_t *list_up_to(const json_t *value)
-{
-    const json_int_t last = json_integer_value(value);
-    json_t *list = last >= 1 && last <= MOST_UP_TO ? json_array() : NULL;
-    for (json_int_t i = 1; list && i <= last; i++)
-        json_array_append_new(list, json_integer(i));
-    return list;
-}
-
-static bool read_list(void *args, const mu_field *field, const json_t *value);
-
-static bool read_up_to(void *args, const mu_field *field, const json_t *value)
-{
-    json_t *list = list_up_to(value);
-    const bool valid = list && read_list(args, field, list);
-    json_decref(list);
-    return valid;
-}
-
 // The list in what Keras writes for a tensor or an array: {"class_name": "__tensor__", "config": {"value": …}}.
 static const json_t *elements_of(const json_t *value)
 {
@@ -633,6 +609,20 @@ static bool read_list(void *args, const mu_field *field, const json_t *value)
     *list_at(args, field) = list->items;
     *(int *)(void *)((char *)args + field->second) = (int)n;
     return true;
+}
+
+enum { MOST_UP_TO = 1000 };
+
+// Reads the numbers from 1 to what Keras writes alone.
+static bool read_up_to(void *args, const mu_field *field, const json_t *value)
+{
+    const json_int_t last = json_integer_value(value);
+    json_t *list = last >= 1 && last <= MOST_UP_TO ? json_array() : NULL;
+    for (json_int_t i = 1; list && i <= last; i++)
+        json_array_append_new(list, json_integer(i));
+    const bool valid = list && read_list(args, field, list);
+    json_decref(list);
+    return valid;
 }
 
 static bool read_rate(void *args, const mu_field *field, const json_t *value)
@@ -705,11 +695,18 @@ static bool is_fixed(const char *key, const json_t *value)
            (json_is_integer(value) && strcmp(key, "axis") == 0 && json_integer_value(value) == -1);
 }
 
-static const mu_field *field_named(const mu_class *class, const char *key)
+// The row that reads a value of a configuration.
+static const mu_field *row_of(const mu_field *field, const json_t *value)
+{
+    const bool fits = field->kind == MU_FIELD_TEXT ? json_is_string(value) : json_is_number(value);
+    return field->or_next && !fits && !json_is_null(value) ? field + 1 : field;
+}
+
+static const mu_field *field_named(const mu_class *class, const char *key, const json_t *value)
 {
     for (const mu_field *field = class->fields; field && field->kind != MU_FIELD_END; field++)
         if (!field->internal && strcmp(field->keras ? field->keras : field->name, key) == 0)
-            return field;
+            return row_of(field, value);
     return NULL;
 }
 
@@ -734,7 +731,7 @@ static mu_status read_fields(const mu_class *class, void *args, const json_t *co
     *(size_t *)args = class->args_bytes;
     json_object_foreach((json_t *)(uintptr_t)config, key, value)
     {
-        const mu_field *field = field_named(class, key);
+        const mu_field *field = field_named(class, key, value);
         if (!field && !is_fixed(key, value))
             return mu__error(MU_UNIMPLEMENTED, "%s has no option '%.60s' as Keras's %s has in this configuration; "
                              "leave it at Keras's default. The options are %s", class->function, key, class->keras,
@@ -771,7 +768,7 @@ static char *written(const mu_class *class, const json_t *config)
         if (field->internal || !value || (json_is_null(value) && !none_is_zero(field)))
             continue;
         const bool schedule = field->kind == MU_FIELD_RATE && json_is_object(value);
-        char *longer = mu__sprintf("%s.%s,", text, schedule ? "schedule" : field->name);
+        char *longer = mu__sprintf("%s.%s,", text, schedule ? "schedule" : row_of(field, value)->name);
         mu__free(text);
         text = longer;
     }

@@ -77,6 +77,8 @@ typedef struct mu_field {
     bool none;                  // MU_FIELD_DOUBLE: 0 is Keras's None; MU_FIELD_INT, MU_FIELD_INT64: `number` is;
                                 // MU_FIELD_DIMS: an empty shape is
     bool nulls;                 // MU_FIELD_DIMS: Keras writes None, not -1, for an unknown dimension
+    bool or_next;               // MU_FIELD_DOUBLE, MU_FIELD_TEXT: Keras may have what the next row, an internal one,
+                                // has instead: a list of numbers, an integer
     bool internal;              // Keras does not have it
     bool in_call;               // a flag that Keras's layer takes in each call, and not in its configuration
 } mu_field;

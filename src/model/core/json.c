@@ -42,3 +42,11 @@ json_t *mu__json_read(const char *text, const char *function)
                   bytes <= MAX_BYTES ? error.text : "it is too long");
     return root;
 }
+
+mu_status mu__json_member(json_t *object, const char *key, json_t *value)
+{
+    if (value && json_object_set_new(object, key, value) == 0)
+        return MU_OK;
+    return mu__pending() ? mu_error_code()
+                         : mu__error(MU_RESOURCE_EXHAUSTED, "no memory for '%s' of the JSON configuration", key);
+}

@@ -45,9 +45,12 @@ static mu_value *encoded(mu_tensor *bins, int num_bins, const char *mode)
 
 // ---- Hashing ------------------------------------------------------------------------------------
 
+#define NO_INTEGER INT64_MIN  // Keras's None
+
 static const mu_field hashing_fields[] = {
     MU_FIELD(mu_hashing_args, num_bins, INT, .limit = MU_POSITIVE),
-    MU_FIELD(mu_hashing_args, mask_value, TEXT),
+    MU_FIELD(mu_hashing_args, mask_value, TEXT, .or_next = true),
+    MU_FIELD(mu_hashing_args, mask_integer, INT64, .number = (double)NO_INTEGER, .none = true, .internal = true),
     MU_FIELD(mu_hashing_args, salt, LONGS, .second = offsetof(mu_hashing_args, n_salt), .single = true),
     MU_FIELD(mu_hashing_args, output_mode, CHOICE, .text = "int", .choices = hashing_modes),
     MU_LAYER_FIELDS(mu_hashing_args),
@@ -56,16 +59,29 @@ static const mu_field hashing_fields[] = {
 
 static mu_status hashing_complete(void *arguments)
 {
-    return mu__salt_check(((const mu_hashing_args *)arguments)->n_salt, "mu_hashing");
+    const mu_hashing_args *args = arguments;
+    if (args->mask_value && args->mask_integer != NO_INTEGER)
+        return mu__error(MU_INVALID_ARGUMENT, "mu_hashing: .mask_value is \"%.40s\" and .mask_integer %lld; give the "
+                         "one that the inputs are, strings or integers", args->mask_value,
+                         (long long)args->mask_integer);
+    return mu__salt_check(args->n_salt, "mu_hashing");
 }
 
-static int64_t bin_of(const mu_hashing_args *args, mu_string text)
+// The value that has bin 0, as the text that would be hashed; NULL: none.
+static const char *mask_of(const mu_hashing_args *args, char digits[32])
 {
-    const bool masks = args->mask_value != NULL;
-    const int64_t bins = args->num_bins - masks;
-    if (bins < 1 || (masks && strlen(args->mask_value) == text.n && memcmp(args->mask_value, text.bytes, text.n) == 0))
+    if (args->mask_integer == NO_INTEGER)
+        return args->mask_value;
+    snprintf(digits, 32, "%lld", (long long)args->mask_integer);
+    return digits;
+}
+
+static int64_t bin_of(const mu_hashing_args *args, const char *mask, mu_string text)
+{
+    const int64_t bins = args->num_bins - (mask != NULL);
+    if (bins < 1 || (mask && strlen(mask) == text.n && memcmp(mask, text.bytes, text.n) == 0))
         return 0;
-    return (int64_t)(mu__salted_hash(args->n_salt, args->salt, text) % (uint64_t)bins) + masks;
+    return (int64_t)(mu__salted_hash(args->n_salt, args->salt, text) % (uint64_t)bins) + (mask != NULL);
 }
 
 static mu_value *hashing_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -73,12 +89,13 @@ static mu_value *hashing_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     (void)context;
     const mu_hashing_args *args = layer->args;
     const mu_tensor *x = mu__host_only(layer, inputs, 0);
-    char digits[32];
+    char digits[32], mask_digits[32];
     if (x == NULL || check_input(layer, x->dtype) != MU_OK)
         return NULL;
+    const char *mask = mask_of(args, mask_digits);
     mu_tensor *bins = mu__give(mu__tensor_alloc(MU_I64, &x->shape));
     for (int64_t i = 0, n = mu__elements(&x->shape); bins != NULL && i < n; i++)
-        ((int64_t *)mu__host_write(bins))[i] = bin_of(args, value_text(x, i, digits));
+        ((int64_t *)mu__host_write(bins))[i] = bin_of(args, mask, value_text(x, i, digits));
     return encoded(bins, args->num_bins, args->output_mode);
 }
 

@@ -113,6 +113,7 @@ static mu_status string_make(mu_layer *layer)
     l->mask = text_of(args->mask_token);
     l->masks = args->mask_token != NULL && strcmp(args->output_mode, "int") == 0;
     l->oov = text_of(args->oov_token);
+    l->inverts = args->invert;
     l->max_tokens = args->max_tokens;
     l->pad_to_max = args->pad_to_max_tokens;
     return args->n_vocabulary > 0
@@ -186,6 +187,7 @@ static mu_status integer_make(mu_layer *layer)
         l->mask = (mu_string){(const char *)&args->mask_token, sizeof args->mask_token};
     l->masks = l->mask.bytes != NULL && strcmp(args->output_mode, "int") == 0;
     l->oov = (mu_string){(const char *)&args->oov_token, sizeof args->oov_token};
+    l->inverts = args->invert;
     l->max_tokens = args->max_tokens;
     l->pad_to_max = args->pad_to_max_tokens;
     return args->n_vocabulary > 0

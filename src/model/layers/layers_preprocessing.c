@@ -9,23 +9,44 @@
 // ---- Rescaling ----------------------------------------------------------------------------------
 
 static const mu_field rescaling_fields[] = {
-    MU_FIELD(mu_rescaling_args, scale, DOUBLE),
-    MU_FIELD(mu_rescaling_args, offset, DOUBLE),
+    MU_FIELD(mu_rescaling_args, scale, DOUBLE, .or_next = true),
+    MU_FIELD(mu_rescaling_args, scales, DOUBLES, .second = offsetof(mu_rescaling_args, n_scales), .internal = true),
+    MU_FIELD(mu_rescaling_args, offset, DOUBLE, .or_next = true),
+    MU_FIELD(mu_rescaling_args, offsets, DOUBLES, .second = offsetof(mu_rescaling_args, n_offsets), .internal = true),
     MU_LAYER_FIELDS(mu_rescaling_args),
     {0},
 };
+
+static mu_status rescaling_complete(void *arguments)
+{
+    const mu_rescaling_args *args = arguments;
+    const bool scales = args->scales && args->scale != 0, offsets = args->offsets && args->offset != 0;
+    return !scales && !offsets
+               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_rescaling: .%s and .%ss are both given; give one number, "
+                                   "or a list with one for each channel", scales ? "scale" : "offset",
+                                   scales ? "scale" : "offset");
+}
+
+// A number for all channels, or one for each.
+static mu_tensor *per_channel(mu_dtype dtype, double number, const double *list, int n)
+{
+    return list ? mu_cast(mu_tensor_new(MU_F64, 1, (int64_t[]){n}, list), dtype) : mu_constant(dtype, number);
+}
 
 static mu_value *rescaling_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
     const mu_rescaling_args *args = layer->args;
     mu_tensor *x = mu_at(inputs, 0);
-    return x ? mu_of(mu_add(mu_multiply(x, mu_constant(x->dtype, args->scale)), mu_constant(x->dtype, args->offset)))
-             : NULL;
+    if (!x)
+        return NULL;
+    mu_tensor *scale = per_channel(x->dtype, args->scale, args->scales, args->n_scales);
+    mu_tensor *y = mu_add(mu_multiply(x, scale), per_channel(x->dtype, args->offset, args->offsets, args->n_offsets));
+    return y ? mu_of(y) : NULL;
 }
 
-MU_LAYER_CLASS(rescaling, "rescaling", "Rescaling", mu_rescaling_args, rescaling_fields, NULL, .passes_mask = true,
-               .call = rescaling_call)
+MU_LAYER_CLASS(rescaling, "rescaling", "Rescaling", mu_rescaling_args, rescaling_fields, rescaling_complete,
+               .passes_mask = true, .call = rescaling_call)
 
 // ---- Normalisation ------------------------------------------------------------------------------
 

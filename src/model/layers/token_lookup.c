@@ -15,6 +15,24 @@ static bool same(mu_string a, mu_string b)
     return a.bytes != NULL && b.bytes != NULL && a.n == b.n && memcmp(a.bytes, b.bytes, a.n) == 0;
 }
 
+static int64_t integer_of(mu_string token)
+{
+    int64_t value = 0;
+    memcpy(&value, token.bytes, MU_MIN(token.n, sizeof value));
+    return value;
+}
+
+// A token as messages show it.
+#define TOKEN_TEXT 64
+static const char *token_text(const mu_lookup *l, mu_string token, char text[TOKEN_TEXT])
+{
+    if (l->integers)
+        snprintf(text, TOKEN_TEXT, "%lld", (long long)integer_of(token));
+    else
+        snprintf(text, TOKEN_TEXT, "\"%.40s\"", token.bytes);
+    return text;
+}
+
 const mu_tensor *mu__host_only(const mu_layer *layer, mu_value *inputs, int i)
 {
     const mu_tensor *x = mu_at(inputs, i);
@@ -44,13 +62,17 @@ static int special_tokens(const mu_layer *layer, int n, mu_string (*token)(const
 static mu_status add_token(mu_layer *layer, mu_string token, int i)
 {
     mu_lookup *l = lookup_of(layer);
+    char text[TOKEN_TEXT];
     int64_t number = 0;
     const int64_t before = mu__vocabulary_count(&l->vocabulary);
     if (token.bytes == NULL)
         return mu__error(MU_INVALID_ARGUMENT, "%s: vocabulary[%d] is NULL", layer->ops->class.function, i);
-    if (same(token, l->oov) || (l->masks && same(token, l->mask)))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: vocabulary[%d] is the mask token or the out-of-vocabulary token; "
-                         "leave them out, or put them in front", layer->ops->class.function, i);
+    // Without .invert, nothing gives the out-of-vocabulary token: it may be any token, such as the integer -1.
+    const bool masks = same(token, l->mask);
+    if (masks || (l->inverts && same(token, l->oov)))
+        return mu__error(MU_INVALID_ARGUMENT, "%s: vocabulary[%d] is %s, the %s token; leave it out, or put all "
+                         "special tokens in front", layer->ops->class.function, i, token_text(l, token, text),
+                         masks ? "mask" : "out-of-vocabulary");
     MU_TRY(mu__vocabulary_add(&l->vocabulary, token, &number));
     if (number < before)
         return mu__error(MU_INVALID_ARGUMENT, "%s: vocabulary[%d] is the same as token %lld; each must be there once",
@@ -99,13 +121,6 @@ mu_status mu__lookup_set(mu_layer *layer, int n, mu_string (*token)(const mu_lay
 
 // ---- Indices ------------------------------------------------------------------------------------
 
-static int64_t integer_of(mu_string token)
-{
-    int64_t value = 0;
-    memcpy(&value, token.bytes, MU_MIN(token.n, sizeof value));
-    return value;
-}
-
 // Which of the out-of-vocabulary indices a token has.
 static int64_t oov_index(const mu_lookup *l, mu_string token)
 {
@@ -124,8 +139,8 @@ bool mu__lookup_index(const mu_layer *layer, mu_string token, int64_t *index)
 {
     const mu_lookup *l = lookup_of(layer);
     const int64_t number = mu__vocabulary_find(&l->vocabulary, token);
-    if (l->masks && same(token, l->mask)) {
-        *index = 0;
+    if (same(token, l->mask)) {
+        *index = l->masks ? 0 : MU_MASKED;
         return true;
     }
     if (number >= 0) {
@@ -133,13 +148,10 @@ bool mu__lookup_index(const mu_layer *layer, mu_string token, int64_t *index)
         return true;
     }
     if (l->n_oov == 0) {
-        char text[64];
-        if (l->integers)
-            snprintf(text, sizeof text, "%lld", (long long)integer_of(token));
-        else
-            snprintf(text, sizeof text, "\"%.40s\"", token.bytes);
+        char text[TOKEN_TEXT];
         mu__error(MU_INVALID_ARGUMENT, "layer '%s': %s is not in the vocabulary, and num_oov_indices is 0; add it, or "
-                  "give indices for such tokens", mu_layer_name((mu_layer *)(uintptr_t)layer), text);
+                  "give indices for such tokens", mu_layer_name((mu_layer *)(uintptr_t)layer),
+                  token_text(l, token, text));
         return false;
     }
     *index = l->masks + oov_index(l, token);
@@ -258,6 +270,8 @@ mu_tensor *mu__lookup_encode(const mu_layer *layer, const char *mode, const int6
     memset(data, 0, mu__spec_bytes(&spec));
     for (int64_t row = 0, i = 0; row < n_rows; row++)
         for (; i < ends[row]; i++) {
+            if (indices[i] == MU_MASKED)
+                continue;
             const int64_t at = row * depth + indices[i];
             const double old = mu__read_element(spec.dtype, data, at);
             const double value = counts ? old + 1 : tf_idf ? old + weight_of(l, indices[i]) : 1;

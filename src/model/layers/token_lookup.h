@@ -30,7 +30,8 @@ typedef struct mu_lookup {
     bool hashes_integers;       // of several out-of-vocabulary indices, an integer gets one by its hash
     int n_salt;                 // of hashes (mu__salted_hash)
     const int64_t *salt;        // the options'
-    bool masks;                 // the mask token has index 0, which only output_mode "int" has
+    bool masks;                 // the mask token has index 0; other output modes than "int" leave it out
+    bool inverts;               // gives tokens of indices
     mu_string mask, oov;
     const char *output_mode;
     int64_t max_tokens;         // 0: no limit
@@ -43,6 +44,7 @@ static inline int64_t mu__lookup_first(const mu_lookup *l) { return l->masks + l
 // which may then begin with theirs.
 mu_status mu__lookup_set(mu_layer *layer, int n, mu_string (*token)(const mu_layer *layer, int i), const double *idf,
                          int n_idf);
+#define MU_MASKED (-1)  // the index of the mask token where an encoding leaves it out
 // mu__lookup_index gives the index of a token; false after recording an error.
 bool mu__lookup_index(const mu_layer *layer, mu_string token, int64_t *index);
 // mu__lookup_encode makes the output of `mode` ("one_hot" and so on) from n indices in rows: row r ends before ends[r]

@@ -36,6 +36,31 @@ static void normalization_adapts(void **state)
     expect_error(MU_INVALID_ARGUMENT, "the dataset has no elements");
 }
 
+// Keras's EfficientNet with weights of ImageNet has a Rescaling with a list.
+static void channels_have_scales_of_their_own(void **state)
+{
+    (void)state;
+    const double x[] = {1, 2, 3, 4}, wanted[] = {2, 8, 6, 16};
+    mu_tensor *images = mu_tensor_new(MU_F64, 4, (int64_t[]){1, 2, 1, 2}, x);
+    mu_layer *layer = mu_rescaling(.scales = (const double[]){2, 4}, .n_scales = 2);
+    assert_near(doubles(mu_call(layer, images)), wanted, 4, 1e-15);
+    const char *text = mu_layer_config(layer);
+    assert_non_null(strstr(text, "\"scale\":[2.0,4.0],\"offset\":0.0"));
+    layer = mu_layer_from_config("{\"class_name\": \"Rescaling\", \"config\": {\"scale\": 2.0, \"offset\": "
+                                 "[0, {\"class_name\": \"__numpy__\"}]}}");
+    assert_null(layer);
+    expect_error(MU_INVALID_ARGUMENT, "'offset' of the configuration has a value that mu_rescaling does not take");
+    layer = mu_layer_from_config("{\"class_name\": \"Rescaling\", \"config\": {\"scale\": [2.0, 4.0], \"offset\": "
+                                 "[0, -1]}}");
+    const double moved[] = {2, 7, 6, 15};
+    assert_near(doubles(mu_call(layer, images)), moved, 4, 1e-15);
+    assert_near(doubles(mu_call(mu_clone_model(mu_sequential(layer)), images)), moved, 4, 1e-15);
+    assert_null(mu_rescaling(2, .scales = x, .n_scales = 4));
+    expect_error(MU_INVALID_ARGUMENT, ".scale and .scales are both given; give one number, or a list");
+    assert_null(mu_call(mu_rescaling(.scales = x, .n_scales = 4), images));
+    expect_error(MU_INVALID_ARGUMENT, "[4]");
+}
+
 static mu_tensor *ramp(int64_t n)
 {
     return mu_cast(mu_range(MU_I64, 0, (double)n, 1), MU_F64);
@@ -451,7 +476,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(moments_of_other_axes),
-        MODEL_TEST(normalization_adapts),
+        MODEL_TEST(normalization_adapts), MODEL_TEST(channels_have_scales_of_their_own),
         MODEL_TEST(bins_adapt),
         MODEL_TEST(bins_are_as_many_as_in_keras),
         MODEL_TEST(adapting_keeps_no_batches),
