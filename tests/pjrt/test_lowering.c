@@ -488,6 +488,40 @@ static void test_extremes_of_nothing(void **state)
     check_both("no rows", extreme_places, NULL, mu_list(mu_of(mu_zeros(MU_F32, 2, (int64_t[]){0, 0})), MU_END), 0);
 }
 
+static mu_value *mean_of_rows(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    return mu_list(mu_reduce_mean(x, .axis = 1), mu_reduce_mean(x), MU_END);
+}
+
+// On XLA's CPU devices an integer that is divided by zero ends the process.
+static void test_means_of_no_integers(void **state)
+{
+    (void)state;
+    static const mu_dtype dtypes[] = {MU_U8, MU_I8, MU_I16, MU_I32, MU_I64};
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++)
+        check_both(mu_dtype_name(dtypes[d]), mean_of_rows, NULL,
+                   mu_list(mu_zeros(dtypes[d], 2, (int64_t[]){3, 0}), MU_END), 0);
+}
+
+static mu_value *divide_without_nan(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_divide_no_nan(mu_at(arguments, 0), mu_at(arguments, 1)));
+}
+
+static void test_no_quotient_is_nan(void **state)
+{
+    (void)state;
+    static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16};
+    const double a[] = {0, 0, 1, -0., 0}, b[] = {0, 1e-39, 0, -1e-39, -0.};
+    mu_tensor *x = mu_tensor_new(MU_F64, 1, (int64_t[]){5}, a), *y = mu_tensor_new(MU_F64, 1, (int64_t[]){5}, b);
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++)
+        check_both(mu_dtype_name(dtypes[d]), divide_without_nan, NULL,
+                   mu_list(mu_cast(x, dtypes[d]), mu_cast(y, dtypes[d]), MU_END), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -503,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_whole_division_by_constants),
         cmocka_unit_test(test_convolutions_of_nothing),
         cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_extremes_of_nothing),
+        cmocka_unit_test(test_means_of_no_integers), cmocka_unit_test(test_no_quotient_is_nan),
     };
     if (plugin_missing())
         return SKIPPED;

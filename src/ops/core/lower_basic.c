@@ -119,7 +119,8 @@ static mu_hlo mean_of(mu_emitter *e, mu_hlo a, const mu_ints *axes)
     int64_t n = 1;
     for (int64_t i = 0; i < axes->n; i++)
         n *= a.spec.shape.dims[axes->at[i]];
-    const mu_hlo count = mu__hlo_fill(e, sum.spec.dtype, &sum.spec.shape, (double)n);
+    // An integer divided by zero ends the process on XLA's CPU devices; the mean of no integers is 0, as their sum.
+    const mu_hlo count = mu__hlo_fill(e, sum.spec.dtype, &sum.spec.shape, (double)(whole ? MU_MAX(n, 1) : n));
     return mu__hlo_convert(e, mu__hlo_binary(e, "stablehlo.divide", sum, count), a.spec.dtype);
 }
 

@@ -126,9 +126,12 @@ mu_status mu__lower_divide_no_nan(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const mu_shape *shape = &l->out[0].spec.shape;
-    const mu_hlo a = mu__hlo_broadcast_to(e, l->in[0], shape), b = mu__hlo_broadcast_to(e, l->in[1], shape);
+    // In one type: XLA may take a denormal bfloat16 for 0 where it divides, and not where it compares.
+    const mu_hlo a = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[0], shape)),
+                 b = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[1], shape));
     const mu_hlo zero = number_like(e, a, 0);
-    return mu__lowered(l, 0, mu__hlo_select(e, mu__hlo_compare(e, "EQ", b, zero), zero, over(e, a, b)));
+    const mu_hlo y = mu__hlo_select(e, mu__hlo_compare(e, "EQ", b, zero), zero, over(e, a, b));
+    return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
 
 mu_status mu__lower_concat(mu_lowering *l)
