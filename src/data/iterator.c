@@ -13,6 +13,7 @@ typedef struct shuffle_order {  // of one shuffle of the pipeline, in this itera
     mu_dataset *dataset;
     uint64_t seed;
     bool fixed;     // the same order in every iteration
+    bool taken;     // `first` is this iterator's number, not one of a saved position
     int64_t first;  // iteration that this iterator began with
     atomic_llong next;
 } shuffle_order;
@@ -169,6 +170,20 @@ uint64_t mu__order_begins(mu_dataset *dataset)
     return order.fixed ? order.seed : seed_of(order.seed, atomic_fetch_add(&dataset->iterations, 1));
 }
 
+// Gives back the numbers that an iterator took and did not use, so that it has no effect on the orders of others: the
+// iterator of an epoch that a restored run leaves for the saved position, for instance. A number behind which another
+// iterator has taken one stays taken.
+static void orders_give_back(dataset_iterator *iterator)
+{
+    for (size_t i = 0; i < iterator->orders.n; i++) {
+        shuffle_order *order = &iterator->orders.items[i];
+        long long next = order->first + 1;
+        if (order->taken && atomic_load(&order->next) == order->first)
+            atomic_compare_exchange_strong(&order->dataset->iterations, &next, order->first);
+        order->taken = false;
+    }
+}
+
 // Lists every shuffle once, in the order of a walk from the end, with the number of its next iteration.
 static mu_status orders_collect(dataset_iterator *iterator, mu_dataset *dataset)
 {
@@ -184,6 +199,7 @@ static mu_status orders_collect(dataset_iterator *iterator, mu_dataset *dataset)
         order->seed = dataset->ops->order(dataset).seed;
         order->fixed = dataset->ops->order(dataset).fixed;
         order->first = first;
+        order->taken = true;
         atomic_init(&order->next, first);
     }
     for (int i = 0; i < dataset->n_inputs; i++)
@@ -286,6 +302,7 @@ static mu_status iterator_restore(mu_iterator *head, const char *text)
                       "the saved position of an iterator is \"%.60s\"; expected what mu_iterator_state returned", text);
         goto out;
     }
+    orders_give_back(iterator);
     MU_GO(orders_restore(iterator, shuffles));
     MU_GO(iterator_root(iterator));
     int64_t skipped = 0;
@@ -307,6 +324,7 @@ static void iterator_destroy(void *object)
 {
     dataset_iterator *iterator = object;
     stage_close(iterator->root);
+    orders_give_back(iterator);
     mu__free(iterator->orders.items);
     mu_release(iterator->dataset);
     mu__iterator_close(&iterator->head);
