@@ -140,7 +140,7 @@ static void go_back(env *e, int64_t epoch, int64_t cut, const char *folder, cons
 static void make_variables(env *e, int64_t epoch, int64_t cut, const char *letter, int n)
 {
     for (int i = 0; i < n; i++) {
-        char name[8];
+        char name[16];
         snprintf(name, sizeof name, "%s%d", letter, i);
         expect_answer(ask(e, e->coordinator, epoch, cut, "muster.variable.create",
                           mu_list(mu__text_value(name), mu_constant(MU_F32, 3), MU_END)), epoch, cut, MU_OK);
