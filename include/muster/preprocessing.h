@@ -70,7 +70,9 @@ typedef struct mu_category_encoding_args {
 } mu_category_encoding_args;
 // mu_category_encoding encodes integers from 0 to num_tokens - 1. "one_hot": x [batch, …] gives [batch, …, num_tokens];
 // a last axis of size 1 is replaced. "multi_hot" and "count": x [batch, …, n] gives [batch, …, num_tokens], which
-// tokens there are among the n, or how many of each. Errors: INVALID_ARGUMENT for other integers.
+// tokens there are among the n, or how many of each; called with a list of x and weights in its shape (Keras's
+// count_weights), "count" adds up the weights of each. Errors: INVALID_ARGUMENT for other integers, or weights in
+// another mode or shape.
 #define mu_category_encoding(...) \
     mu_category_encoding_with(MU_ARGS(mu_category_encoding_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_category_encoding_with(const mu_category_encoding_args *args);
@@ -125,7 +127,8 @@ typedef struct mu_resizing_args {
     const char *name;
     const char *dtype;
 } mu_resizing_args;
-// mu_resizing makes a layer that resizes images. Errors: INVALID_ARGUMENT if height or width of the input is unknown.
+// mu_resizing makes a layer that resizes images, which keep their type: mixed pixels of integers are rounded. Errors:
+// INVALID_ARGUMENT if height or width of the input is unknown.
 #define mu_resizing(...) mu_resizing_with(MU_ARGS(mu_resizing_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_resizing_with(const mu_resizing_args *args);
 

@@ -239,12 +239,12 @@ typedef struct mu_up_sampling2d_args {
     int factor;                              // Keras's size; default 2
     mu_keyword_only only_;
     int factor_per_axis[3];
-    const char *interpolation;               // "nearest" (default) or "bilinear"
+    const char *interpolation;               // "nearest" (default), "bilinear", "bicubic", "lanczos3" or "lanczos5"
     const char *name;
     const char *dtype;
 } mu_up_sampling2d_args;
-// mu_up_sampling2d enlarges images; y: [batch, factor · height, factor · width, channels]. Errors: INVALID_ARGUMENT for
-// "bilinear" if height or width is unknown.
+// mu_up_sampling2d enlarges images; y: [batch, factor · height, factor · width, channels], in the type of x: mixed
+// pixels of integers are rounded. Errors: INVALID_ARGUMENT for methods but "nearest" if height or width is unknown.
 #define mu_up_sampling2d(...) mu_up_sampling2d_with(MU_ARGS(mu_up_sampling2d_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_up_sampling2d_with(const mu_up_sampling2d_args *args);
 

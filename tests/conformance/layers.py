@@ -344,6 +344,43 @@ def compare_direct(report, mu, floatx, row):
     report_row(report, name, options, floatx, far)
 
 
+def integer_models():
+    """Models whose inputs are integers: name, model, the inputs' highest values."""
+    layers, methods = tf.keras.layers, ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
+    for dtype, highest in (("uint8", 255), ("int32", 1000)):
+        image = layers.Input((9, 8, 3), dtype=dtype)
+        outputs = [layers.Resizing(5, 23, interpolation=method, antialias=antialias)(image)
+                   for method in methods for antialias in (False, True)]
+        outputs += [layers.UpSampling2D((3, 2), interpolation=method)(image) for method in methods]
+        outputs.append(layers.Rescaling(1 / 255)(layers.Resizing(4, 19, crop_to_aspect_ratio=True)(image)))
+        yield f"Resizing and UpSampling2D of {dtype}", tf.keras.Model(image, outputs), [highest]
+    tokens, weights = layers.Input((3,), dtype="int32"), layers.Input((3,))
+    y = layers.Rescaling(2)(layers.CategoryEncoding(5, output_mode="count")(tokens, count_weights=weights))
+    yield "CategoryEncoding with count_weights", tf.keras.Model([tokens, weights], y), [4, None]
+
+
+def compare_integers(report, mu, row):
+    """What such a model predicts here, read from Keras's JSON, and in Keras, read from ours: mixed pixels may round apart."""
+    name, theirs, limits = row
+    set_floatx(mu, "f32")
+    generator = np.random.default_rng(7)
+    x = [generator.normal(size=(6, *tensor.shape[1:])).astype(np.float32) if highest is None else
+         generator.integers(0, highest + 1, (6, *tensor.shape[1:])).astype(tensor.dtype)
+         for tensor, highest in zip(theirs.inputs, limits)]
+    wanted = [np.asarray(y) for y in tf.nest.flatten(theirs(x if len(x) > 1 else x[0]))]
+    with mu.pool():
+        ours = mu.mu_layer_from_config(theirs.to_json())
+        outputs = mu.mu_call_values(model=ours, inputs=mu.values([mu.tensor(part) for part in x]))
+        seen = [mu.array(mu.mu_at(outputs, i)) for i in range(len(wanted))]
+        again = tf.keras.models.model_from_json(mu.mu_layer_config(ours).decode())
+    back = [np.asarray(y) for y in tf.nest.flatten(again(x if len(x) > 1 else x[0]))]
+    types = [a.dtype for a in seen] == [b.dtype for b in wanted] and \
+        all(b.dtype.kind == "f" or np.abs(a.astype(int) - b.astype(int)).max() <= 1 for a, b in zip(seen, wanted))
+    others = [np.abs(a.astype(float) - b).max() if b.dtype.kind == "f" else np.mean(a != b) for a, b in zip(seen, wanted)]
+    report.check(name, f"{'same' if types else 'other'} types, differences {max(others):.1e}",
+                 types and max(others) <= 1e-2 and all(np.array_equal(a, b) for a, b in zip(back, wanted)))
+
+
 def compare_adapt(report, mu, floatx):
     """Mean and variance of batches of different sizes, and what the layer makes of data then."""
     set_floatx(mu, floatx)
@@ -521,6 +558,9 @@ def main(library, only=""):
         if only in "mu_discretization":
             with report.guard(f"mu_adapt of mu_discretization, {row[0]}"):
                 compare_bins(report, mu, row)
+    for row in integer_models() if only in "integers" else []:
+        with report.guard(row[0]):
+            compare_integers(report, mu, row)
     if only in "classes":
         compare_classes(report, mu)
     return report

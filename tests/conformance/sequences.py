@@ -383,7 +383,7 @@ def masked_keras():
                layers.GRU(3, name="unmasked")(layers.Add()([a, plain])),
                layers.GRU(3, return_sequences=True, name="joined")(layers.Concatenate()([a, plain])),
                layers.GRU(3, name="steps")(layers.Concatenate(axis=1)([a, b])),
-               layers.GRU(4, return_sequences=True, name="begun")(a, initial_state=state, mask=table.compute_mask(first)),
+               layers.GRU(4, return_sequences=True, name="begun")(a, state, mask=table.compute_mask(first)),
                layers.LSTM(3, name="values")(layers.Masking()(plain))]
     return tf.keras.Model([first, second, plain, state], outputs)
 
@@ -441,7 +441,7 @@ def given_keras():
     x, values = layers.Input((STEPS, 4), name="x"), layers.Input((STEPS, 4), name="values")
     a, b = (layers.Input((STEPS,), dtype="bool", name=name) for name in ("a", "b"))
     _, *states = layers.LSTM(3, return_state=True, name="encoder")(x)
-    outputs = [layers.LSTM(3, name="last")(x, mask=a), layers.LSTM(3, name="decoder")(values, initial_state=states, mask=b),
+    outputs = [layers.LSTM(3, name="last")(x, mask=a), layers.LSTM(3, name="decoder")(values, states, mask=b),
                layers.Bidirectional(layers.GRU(3, return_sequences=True, name="gru"), name="both")(x, mask=b),
                layers.MultiHeadAttention(2, 3, name="heads")(x, values, value_mask=b),
                layers.Attention(name="dots")([x, values], mask=[None, b]),

@@ -200,7 +200,7 @@ bool mu__layer_takes_integers(const mu_layer *layer)
     if (layer->ops != &mu__sequential_ops)
         return layer->ops->takes_integers;
     for (size_t i = 0; i < layer->sublayers.n; i++)
-        if (!layer->sublayers.items[i]->ops->moves_only)
+        if (!layer->sublayers.items[i]->ops->keeps_type)
             return mu__layer_takes_integers(layer->sublayers.items[i]);
     return false;
 }
@@ -280,7 +280,7 @@ static bool is_integer(const mu_tensor *tensor)
 static mu_tensor *convert_input(const mu_layer *layer, mu_tensor *tensor)
 {
     const bool real = mu__dtype_is_float(tensor->dtype);
-    const bool keeps = real ? layer->ops->no_autocast || layer->ops == &mu__input_layer_ops : layer->ops->moves_only;
+    const bool keeps = real ? layer->ops->no_autocast || layer->ops == &mu__input_layer_ops : layer->ops->keeps_type;
     if (keeps || (is_integer(tensor) && mu__layer_takes_integers(layer)) ||
         ((layer->ops->takes_strings || layer->trainer) && mu__has_strings(tensor)))
         return tensor;

@@ -75,7 +75,7 @@ struct mu_layer_ops {
     bool takes_integers;       // inputs stay integers, which float32 could not represent exactly
     bool takes_strings;        // and strings stay strings
     bool takes_several;        // inputs may be several tensors; else they are one
-    bool moves_only;           // only moves elements: any type, and the next layer decides on takes_integers
+    bool keeps_type;           // any type, which its output has too; the next layer decides on takes_integers
     bool asks_sublayer;        // its first sublayer decides on takes_integers
     bool takes_reverse;        // may be called with .reverse
     bool typed_by_mode;        // in output mode "int" Keras's layer has the type int64
@@ -94,7 +94,7 @@ struct mu_layer_ops {
     // build makes the weights for n input tensors of these shapes (batch axis unknown). Optional: none are needed.
     mu_status (*build)(mu_layer *layer, int n, const mu_shape *inputs);
     // call applies the layer; the result belongs to the pool, NULL on error. Tensors in `inputs` have the type that the
-    // layer computes in; with takes_integers or moves_only, integers stay as they are.
+    // layer computes in; with takes_integers or keeps_type, integers stay as they are.
     mu_value *(*call)(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
     void (*release)(mu_layer *layer);  // frees `state`; optional
     // adapt learns from the inputs that a dataset has. NULL: there is nothing to learn.

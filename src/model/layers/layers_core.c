@@ -203,7 +203,7 @@ static mu_value *same_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
 
 const mu_layer_ops mu__identity_ops = {
     .class = {"identity", "Identity", "mu_identity_layer", MU_OPTIONS(mu_identity_layer_args), identity_fields, NULL},
-    .moves_only = true, .takes_several = true, .passes_mask = true, .call = same_call,
+    .keeps_type = true, .takes_several = true, .passes_mask = true, .call = same_call,
 };
 
 mu_layer *mu_identity_layer_with(const mu_identity_layer_args *args)
@@ -251,7 +251,7 @@ static mu_value *input_layer_call(mu_layer *layer, mu_value *inputs, const mu_ca
 
 const mu_layer_ops mu__input_layer_ops = {
     .class = {"input_layer", "InputLayer", "mu_input_layer", MU_OPTIONS(mu_input_args), input_layer_fields, NULL},
-    .moves_only = true, .passes_mask = true, .call = input_layer_call,
+    .keeps_type = true, .passes_mask = true, .call = input_layer_call,
 };
 
 mu_layer *mu_input_layer_with(const mu_input_args *args)

@@ -290,12 +290,36 @@ mu_tensor *mu__encode_tokens(mu_tensor *tokens, int64_t depth, const char *mode)
     return one_hot ? hot : strcmp(mode, "count") == 0 ? mu_reduce_sum(hot, -2) : mu_reduce_max(hot, -2);
 }
 
+// Tokens, or in mode "count" tokens and a weight for each.
+static mu_status check_category_inputs(const mu_layer *layer, const mu_tensor *tokens, int n, const mu_tensor *weights)
+{
+    char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    const bool counts = strcmp(((const mu_category_encoding_args *)layer->args)->output_mode, "count") == 0;
+    if (n > (counts ? 2 : 1))
+        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' was given %d tensors; give it tokens, and behind them, only "
+                         "with .output_mode = \"count\", a weight for each", mu_layer_name(layer), n);
+    return !weights || mu__shape_compatible(&tokens->shape, &weights->shape)
+               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' was given tokens %s and weights %s; give each "
+                                   "token a weight", mu_layer_name(layer), mu__shape_text(&tokens->shape, text),
+                                   mu__shape_text(&weights->shape, other));
+}
+
+// The sum of the weights of each token in a sample.
+static mu_tensor *weigh_tokens(mu_tensor *tokens, int64_t depth, mu_tensor *weights)
+{
+    mu_tensor *hot = weights ? mu_one_hot(tokens, depth, weights->dtype) : NULL;
+    return mu_reduce_sum(mu_multiply(hot, mu_expand_dims(weights, -1)), -2);
+}
+
 static mu_value *category_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
     const mu_category_encoding_args *args = layer->args;
-    mu_tensor *x = mu_at(inputs, 0);
-    mu_tensor *tokens = !x || x->dtype == MU_I32 || x->dtype == MU_I64 ? x : mu_cast(x, MU_I32);
+    const int n = mu__value_flatten(inputs, NULL, 0);
+    mu_tensor *x = mu_at(inputs, 0), *weights = n > 1 ? mu_at(inputs, 1) : NULL;
+    if (!x || check_category_inputs(layer, x, n, weights) != MU_OK)
+        return NULL;
+    mu_tensor *tokens = x->dtype == MU_I32 || x->dtype == MU_I64 ? x : mu_cast(x, MU_I32);
     if (!tokens)
         return NULL;
     mu_tensor *known = mu_logical_and(mu_greater_equal(tokens, mu_constant(tokens->dtype, 0)),
@@ -303,8 +327,9 @@ static mu_value *category_call(mu_layer *layer, mu_value *inputs, const mu_call_
     if (mu_assert(mu_reduce_all(known, MU_ALL_AXES),
                   "category_encoding: tokens are integers from 0 to below num_tokens") != MU_OK)
         return NULL;
-    return mu_of(mu__encode_tokens(tokens, args->num_tokens, args->output_mode));
+    return mu_of(weights ? weigh_tokens(tokens, args->num_tokens, mu_cast(weights, layer->policy.compute))
+                         : mu__encode_tokens(tokens, args->num_tokens, args->output_mode));
 }
 
 MU_LAYER_CLASS(category_encoding, "category_encoding", "CategoryEncoding", mu_category_encoding_args, category_fields,
-               NULL, .takes_integers = true, .build = category_build, .call = category_call)
+               NULL, .takes_integers = true, .takes_several = true, .build = category_build, .call = category_call)

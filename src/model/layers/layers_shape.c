@@ -28,7 +28,7 @@ static mu_value *flatten_call(mu_layer *layer, mu_value *inputs, const mu_call_c
                               : mu_reshape(x, 2, (int64_t[]){shape.dims[0], -1}));
 }
 
-MU_LAYER_CLASS(flatten, "flatten", "Flatten", mu_flatten_args, flatten_fields, NULL, .moves_only = true,
+MU_LAYER_CLASS(flatten, "flatten", "Flatten", mu_flatten_args, flatten_fields, NULL, .keeps_type = true,
                .build = flatten_build, .call = flatten_call)
 
 // ---- Reshape ------------------------------------------------------------------------------------
@@ -78,7 +78,7 @@ static mu_status reshape_build(mu_layer *layer, int n, const mu_shape *input)
 
 const mu_layer_ops mu__reshape_ops = {
     .class = {"reshape", "Reshape", "mu_reshape_layer", MU_OPTIONS(mu_reshape_layer_args), reshape_fields, NULL},
-    .moves_only = true, .build = reshape_build, .call = reshape_call,
+    .keeps_type = true, .build = reshape_build, .call = reshape_call,
 };
 
 mu_layer *mu_reshape_layer_with(const mu_reshape_layer_args *args)
@@ -120,7 +120,7 @@ static mu_value *permute_call(mu_layer *layer, mu_value *inputs, const mu_call_c
 
 const mu_layer_ops mu__permute_ops = {
     .class = {"permute", "Permute", "mu_permute", MU_OPTIONS(mu_permute_args), permute_fields, NULL},
-    .moves_only = true, .build = permute_build, .call = permute_call,
+    .keeps_type = true, .build = permute_build, .call = permute_call,
 };
 
 mu_layer *mu_permute_with(const mu_permute_args *args)
@@ -153,7 +153,7 @@ const mu_layer_ops mu__repeat_vector_ops = {
     .class = {"repeat_vector", "RepeatVector", "mu_repeat_vector", MU_OPTIONS(mu_repeat_vector_args),
               repeat_vector_fields,
               NULL},
-    .moves_only = true, .build = repeat_vector_build, .call = repeat_vector_call,
+    .keeps_type = true, .build = repeat_vector_build, .call = repeat_vector_call,
 };
 
 mu_layer *mu_repeat_vector_with(const mu_repeat_vector_args *args)

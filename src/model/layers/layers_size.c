@@ -1,13 +1,11 @@
 // Layers that change the size of sequences, images and volumes: up-sampling, zero padding, cropping.
 
 #include "model/core/layer.h"
+#include "model/images/image_size.h"
 
-#include <muster/nn.h>
 #include <muster/ops.h>
 
 // ---- Up-sampling --------------------------------------------------------------------------------
-
-static const char *const interpolations[] = {"nearest", "bilinear", NULL};
 
 static const mu_field up_sampling1d_fields[] = {
     MU_FIELD(mu_up_sampling1d_args, factor, INT, .keras = "size", .limit = MU_POSITIVE, .number = 2),
@@ -16,7 +14,7 @@ static const mu_field up_sampling1d_fields[] = {
 };
 static const mu_field up_sampling2d_fields[] = {
     MU_FIELD_PER_AXIS(mu_up_sampling2d_args, factor, 2, .keras = "size", .limit = MU_POSITIVE, .number = 2),
-    MU_FIELD(mu_up_sampling2d_args, interpolation, CHOICE, .text = "nearest", .choices = interpolations),
+    MU_FIELD(mu_up_sampling2d_args, interpolation, CHOICE, .text = "nearest", .choices = mu__interpolations),
     MU_LAYER_FIELDS(mu_up_sampling2d_args),
     {0},
 };
@@ -53,7 +51,7 @@ static mu_value *up_sampling2d_call(mu_layer *layer, mu_value *inputs, const mu_
                   mu_layer_name(layer), args->interpolation);
         return NULL;
     }
-    return mu_of(mu_image_resize(x, height * factors[0], width * factors[1], MU_RESIZE_BILINEAR));
+    return mu_of(mu__resize_images(x, height * factors[0], width * factors[1], args->interpolation, false));
 }
 
 static mu_value *up_sampling3d_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -63,11 +61,11 @@ static mu_value *up_sampling3d_call(mu_layer *layer, mu_value *inputs, const mu_
 }
 
 MU_LAYER_CLASS(up_sampling1d, "up_sampling1d", "UpSampling1D", mu_up_sampling1d_args, up_sampling1d_fields, NULL,
-               .axes = 1, .build = mu__need_spatial, .call = up_sampling1d_call)
+               .keeps_type = true, .axes = 1, .build = mu__need_spatial, .call = up_sampling1d_call)
 MU_LAYER_CLASS(up_sampling2d, "up_sampling2d", "UpSampling2D", mu_up_sampling2d_args, up_sampling2d_fields, NULL,
-               .axes = 2, .build = mu__need_spatial, .call = up_sampling2d_call)
+               .keeps_type = true, .axes = 2, .build = mu__need_spatial, .call = up_sampling2d_call)
 MU_LAYER_CLASS(up_sampling3d, "up_sampling3d", "UpSampling3D", mu_up_sampling3d_args, up_sampling3d_fields, NULL,
-               .axes = 3, .build = mu__need_spatial, .call = up_sampling3d_call)
+               .keeps_type = true, .axes = 3, .build = mu__need_spatial, .call = up_sampling3d_call)
 
 // ---- Zero padding -------------------------------------------------------------------------------
 
@@ -91,7 +89,7 @@ static mu_value *zero_padding_call(mu_layer *layer, mu_value *inputs, const mu_c
 }
 
 #define ZERO_PADDING(word, keras_class, n_axes)                                                                      \
-    MU_LAYER_CLASS(word, #word, keras_class, mu_zero_padding_args, word##_fields, NULL, .moves_only = true,          \
+    MU_LAYER_CLASS(word, #word, keras_class, mu_zero_padding_args, word##_fields, NULL, .keeps_type = true,          \
                    .axes = n_axes, .build = mu__need_spatial, .call = zero_padding_call)
 ZERO_PADDING(zero_padding1d, "ZeroPadding1D", 1)
 ZERO_PADDING(zero_padding2d, "ZeroPadding2D", 2)
@@ -135,7 +133,7 @@ static mu_value *cropping_call(mu_layer *layer, mu_value *inputs, const mu_call_
 }
 
 #define CROPPING(word, keras_class, n_axes)                                                                          \
-    MU_LAYER_CLASS(word, #word, keras_class, mu_cropping_args, word##_fields, NULL, .moves_only = true,              \
+    MU_LAYER_CLASS(word, #word, keras_class, mu_cropping_args, word##_fields, NULL, .keeps_type = true,              \
                    .axes = n_axes, .build = cropping_build, .call = cropping_call)
 CROPPING(cropping1d, "Cropping1D", 1)
 CROPPING(cropping2d, "Cropping2D", 2)

@@ -203,7 +203,7 @@ static void operation_release(mu_layer *layer)
 // Any type arrives as it is: Keras's operations know no policy.
 const mu_layer_ops mu__operation_ops = {
     .class = {"operation", "Operation", "mu_layer_from_config", MU_OPTIONS(operation_args), operation_fields, NULL},
-    .takes_integers = true, .takes_several = true, .moves_only = true, .no_autocast = true, .call = operation_call,
+    .takes_integers = true, .takes_several = true, .keeps_type = true, .no_autocast = true, .call = operation_call,
     .release = operation_release,
 };
 

@@ -104,8 +104,9 @@ void mu__order_free(mu_order_graph *graph);
 void mu__sequential_release(mu_layer *model);
 
 // How the calls of Keras's layers differ from those here (functional_config.c). Attention layers with heads take their
-// operands one by one in Keras, and as one list here; recurrent layers take their first states as the argument
-// "initial_state", and behind the sequence here. mu__first_end returns the number of a layer's first call where its
+// operands one by one in Keras, and as one list here. mu__further_inputs names Keras's argument for what stands behind
+// the first input here: a recurrent layer's first states, and the weights of an encoding; NULL: there is none.
+// mu__first_end returns the number of a layer's first call where its
 // outputs are inputs or outputs of the model; mu__operand_masks are its arguments for the masks of the operands.
 enum { MU_OPERAND_MASKS = 3 };
 // A member of a call whose query mask counts: Keras's multi-head attention takes the one that its query carries,
@@ -113,7 +114,7 @@ enum { MU_OPERAND_MASKS = 3 };
 #define MU_QUERY_MASK_COUNTS "query_mask_counts"
 extern const char *const mu__operand_masks[MU_OPERAND_MASKS];
 bool mu__takes_operands(const mu_layer_ops *ops);
-bool mu__takes_states(const mu_layer *layer);
+const char *mu__further_inputs(const mu_layer *layer);
 int mu__first_end(const mu_layer *layer);
 // mu__functional_json (functional_config.c) and mu__functional_from (functional_read.c) are mu__layer_json and
 // mu__layer_from_json of a functional model.

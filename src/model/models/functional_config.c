@@ -18,9 +18,11 @@ bool mu__takes_operands(const mu_layer_ops *ops)
     return ops == &mu__multi_head_attention_ops || ops == &mu__grouped_query_attention_ops;
 }
 
-bool mu__takes_states(const mu_layer *layer)
+const char *mu__further_inputs(const mu_layer *layer)
 {
-    return mu__recurrent_of(layer) || layer->ops == &mu__bidirectional_ops;
+    if (layer->ops == &mu__category_encoding_ops)
+        return "count_weights";
+    return mu__recurrent_of(layer) || layer->ops == &mu__bidirectional_ops ? "initial_state" : NULL;
 }
 
 int mu__first_end(const mu_layer *layer) { return layer && layer->ops == &mu__functional_ops; }
@@ -178,18 +180,24 @@ static mu_status add_masks(const writer *w, const mu_layer_call *call, json_t *k
     return MU_OK;
 }
 
-// The sequence, and the first states.
-static mu_status add_states(const writer *w, const mu_value *inputs, json_t *args, json_t *kwargs)
+// The first input, and what stands behind it: the first states of a sequence as a list, weights as they are.
+static mu_status add_further(const writer *w, const mu_layer *layer, const mu_value *inputs, json_t *args,
+                             json_t *kwargs)
 {
-    json_t *states = json_array();
+    json_t *further = json_array();
     for (int i = 0; i < inputs->n; i++) {
         json_t *argument = nest_json(w, inputs->items[i], tensor_json);
-        if (!argument || json_array_append_new(i == 0 ? args : states, argument) != 0) {
-            json_decref(states);
+        if (!argument || json_array_append_new(i == 0 ? args : further, argument) != 0) {
+            json_decref(further);
             return mu__pending() ? mu_error_code() : MU_RESOURCE_EXHAUSTED;
         }
     }
-    return mu__json_member(kwargs, "initial_state", states);
+    if (layer->ops == &mu__category_encoding_ops) {
+        json_t *weights = json_incref(json_array_get(further, 0));
+        json_decref(further);
+        further = weights;
+    }
+    return mu__json_member(kwargs, mu__further_inputs(layer), further);
 }
 
 // The arguments of an operation's call, with constants among them.
@@ -219,12 +227,12 @@ static mu_status add_arguments(const writer *w, const mu_layer_call *call, json_
 {
     const mu_value *inputs = call->inputs;
     const bool apart = mu__takes_operands(call->layer->ops) && !inputs->leaf;
-    const bool states = mu__takes_states(call->layer) && !inputs->leaf && inputs->n > 1;
+    const bool further = mu__further_inputs(call->layer) && !inputs->leaf && inputs->n > 1;
     if (call->layer->ops == &mu__operation_ops)
         return add_operands(w, call, args);
-    if (states)
-        MU_TRY(add_states(w, inputs, args, kwargs));
-    for (int i = 0; !states && i < (apart ? inputs->n : 1); i++) {
+    if (further)
+        MU_TRY(add_further(w, call->layer, inputs, args, kwargs));
+    for (int i = 0; !further && i < (apart ? inputs->n : 1); i++) {
         json_t *argument = nest_json(w, apart ? inputs->items[i] : inputs, tensor_json);
         if (!argument)
             return mu_error_code();

@@ -191,7 +191,7 @@ static mu_status is_computed(reader *r, const operation *o, const json_t *call, 
 // and the masks that the program gave.
 typedef struct arguments {
     json_t *operands;                    // owned
-    bool states;                         // behind the first operand are first states
+    bool further;                        // behind the first operand are first states, or weights
     bool reverse;
     bool has_mode, training;             // the mode of a run that is given none
     const json_t *masks[MU_OPERAND_MASKS];
@@ -204,13 +204,25 @@ static mu_status refuse_argument(const operation *o, const char *key)
                      "layer does not take", o->name, o->class_name, key);
 }
 
-static void add_states_of(const json_t *value, arguments *out)
+static void add_further(const json_t *value, arguments *out)
 {
-    out->states = true;
+    out->further = true;
     for (size_t i = 0; i < json_array_size(value); i++)
         json_array_append(out->operands, json_array_get(value, i));
     if (!json_is_array(value))
         json_array_append(out->operands, (json_t *)(uintptr_t)value);
+}
+
+// What stands behind the first input, where the call gives it by position.
+static void add_second(const operation *o, arguments *out)
+{
+    if (!mu__further_inputs(o->layer) || json_array_size(out->operands) != 2)
+        return;
+    json_t *second = json_incref(json_array_get(out->operands, 1));
+    json_array_remove(out->operands, 1);
+    if (!json_is_null(second))
+        add_further(second, out);
+    json_decref(second);
 }
 
 static void add_operands_of(const operation *o, const json_t *kwargs, arguments *out)
@@ -229,9 +241,10 @@ static void add_operands_of(const operation *o, const json_t *kwargs, arguments 
 static mu_status add_keywords(reader *r, const operation *o, const json_t *call, arguments *out)
 {
     const json_t *kwargs = json_object_get(call, "kwargs");
-    const char *key;
+    const char *key, *further = mu__further_inputs(o->layer);
     json_t *value;
     bool computed;
+    add_second(o, out);
     json_object_foreach((json_t *)(uintptr_t)kwargs, key, value)
     {
         const bool known = says_nothing(value) || mu__fields_call_option(&o->layer->ops->class, key) ||
@@ -243,8 +256,8 @@ static mu_status add_keywords(reader *r, const operation *o, const json_t *call,
             out->training = json_is_true(value);
         } else if (!known && o->layer->ops->takes_reverse && strcmp(key, "reverse") == 0 && json_is_true(value))
             out->reverse = true;
-        else if (!known && mu__takes_states(o->layer) && strcmp(key, "initial_state") == 0)
-            add_states_of(value, out);
+        else if (!known && further && strcmp(key, further) == 0)
+            add_further(value, out);
         else if (!computed && index >= 0 && is_given_mask(r, value)) {
             out->masks[index] = value;
             out->n_masks = MU_MAX(out->n_masks, index + 1);
@@ -316,7 +329,7 @@ static mu_status make_call(reader *r, operation *o, const json_t *call)
         return call_operation(r, o, call);
     arguments a = {.operands = json_copy((json_t *)(uintptr_t)args)};
     mu_status status = add_keywords(r, o, call, &a);
-    const bool apart = mu__takes_operands(o->layer->ops) || a.states;
+    const bool apart = mu__takes_operands(o->layer->ops) || a.further;
     if (status == MU_OK && !apart && json_array_size(a.operands) != 1)
         status = mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is called with %zu arguments in this configuration; "
                            "Muster's layer takes one", o->name, o->class_name, json_array_size(a.operands));

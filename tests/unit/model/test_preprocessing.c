@@ -472,9 +472,48 @@ static void moments_of_other_axes(void **state)
     expect_error(MU_INVALID_ARGUMENT, "distinct axes from 1 to 2");
 }
 
+// Keras's Resizing and UpSampling2D return bytes for bytes: rounded to even, and cut off where cubic kernels go beyond.
+static void images_of_bytes_stay_bytes(void **state)
+{
+    (void)state;
+    const uint8_t step[] = {0, 0, 255, 255}, halves[] = {0, 1, 3};
+    mu_tensor *edge = mu_tensor_new(MU_U8, 4, (int64_t[]){1, 1, 4, 1}, step);
+    mu_tensor *cubic = mu_call(mu_resizing(1, 12, .interpolation = "bicubic"), edge);
+    assert_int_equal(mu_tensor_dtype(cubic), MU_U8);
+    const uint8_t *pixels = mu_tensor_data(cubic);
+    for (int i = 0; i < 12; i++)
+        assert_true(i < 5 ? pixels[i] < 64 : i < 7 || pixels[i] > 192);
+    mu_tensor *ramp = mu_tensor_new(MU_U8, 4, (int64_t[]){1, 1, 3, 1}, halves);
+    mu_tensor *wide = mu_call(mu_up_sampling2d(.factor_per_axis = {1, 2}, .interpolation = "bilinear"), ramp);
+    const uint8_t wanted[] = {0, 0, 1, 2, 2, 3};  // 0, 0.25, 0.75, 1.5, 2.5, 3
+    assert_memory_equal(mu_tensor_data(wide), wanted, sizeof wanted);
+    const int64_t far[] = {INT64_MAX, INT64_MIN};
+    mu_tensor *ends = mu_tensor_new(MU_I64, 4, (int64_t[]){1, 1, 2, 1}, far);
+    const int64_t *kept = mu_tensor_data(mu_call(mu_resizing(1, 2), ends));
+    assert_true(kept[0] >= INT64_MAX - 1023 && kept[1] == INT64_MIN);
+    assert_memory_equal(mu_tensor_data(mu_call(mu_resizing(1, 2, .interpolation = "nearest"), ends)), far, sizeof far);
+}
+
+static void counts_have_weights(void **state)
+{
+    (void)state;
+    const int64_t tokens[] = {0, 2, 2, 1, 1, 0};
+    const double weights[] = {.5, 1, 2, -1, 3, .25}, wanted[] = {.5, 0, 3, .25, 2, 0};
+    mu_tensor *x = mu_tensor_new(MU_I64, 2, (int64_t[]){2, 3}, tokens);
+    mu_tensor *w = mu_tensor_new(MU_F64, 2, (int64_t[]){2, 3}, weights);
+    mu_layer *count = mu_category_encoding(3, .output_mode = "count");
+    assert_near(doubles(mu_call(count, .inputs = mu_list(x, w, MU_END))), wanted, 6, 1e-15);
+    assert_null(mu_call(count, .inputs = mu_list(x, mu_ones(MU_F64, 1, (int64_t[]){3}), MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "was given tokens [2, 3] and weights [3]; give each token a weight");
+    assert_null(mu_call(mu_category_encoding(3), .inputs = mu_list(x, w, MU_END)));
+    expect_error(MU_INVALID_ARGUMENT, "was given 2 tensors; give it tokens, and behind them, only with "
+                                      ".output_mode = \"count\", a weight for each");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        MODEL_TEST(images_of_bytes_stay_bytes), MODEL_TEST(counts_have_weights),
         MODEL_TEST(moments_of_other_axes),
         MODEL_TEST(normalization_adapts), MODEL_TEST(channels_have_scales_of_their_own),
         MODEL_TEST(bins_adapt),

@@ -1,6 +1,6 @@
 // Layers that change the colours of images: to grey, to the negative, by solarization, and the contrast of channels.
 #include "model/core/layer.h"
-#include "model/layers/augment.h"
+#include "model/images/augment.h"
 
 #include <muster/ops.h>
 #include <muster/preprocessing.h>

@@ -1,6 +1,6 @@
 // Layers for images: their size, and random changes in training.
 #include "model/core/layer.h"
-#include "model/layers/augment.h"
+#include "model/images/augment.h"
 
 #include "ops/random/random.h"
 

@@ -2,7 +2,6 @@
 #ifndef MU_SRC_MODEL_AUGMENT_H
 #define MU_SRC_MODEL_AUGMENT_H
 
-
 #include "model/core/layer.h"
 
 #include <muster/preprocessing.h>

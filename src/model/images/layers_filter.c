@@ -1,6 +1,6 @@
 // Layers that sharpen and blur images, take bits from their values, and spread them evenly over their range.
 #include "model/core/layer.h"
-#include "model/layers/augment.h"
+#include "model/images/augment.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 // Layers that change hue and saturation of images, and all four of their colours' properties at once.
 #include "model/core/layer.h"
-#include "model/layers/augment.h"
+#include "model/images/augment.h"
 
 #include <math.h>
 

@@ -1,6 +1,6 @@
 // RandAugment: some of the random layers for images, drawn for each batch.
 #include "model/core/layer.h"
-#include "model/layers/augment.h"
+#include "model/images/augment.h"
 
 #include <math.h>
 #include <muster/ops.h>

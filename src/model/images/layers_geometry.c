@@ -2,7 +2,7 @@
 //
 // Each but the crop is a transform for each image (mu_image_affine_transform), of the numbers that it draws.
 #include "model/core/layer.h"
-#include "model/layers/augment.h"
+#include "model/images/augment.h"
 
 #include "ops/random/random.h"
 

@@ -1,6 +1,6 @@
 // Layers that replace a rectangle of images, or see them from another side.
 #include "model/core/layer.h"
-#include "model/layers/augment.h"
+#include "model/images/augment.h"
 
 #include "ops/random/random.h"
 

@@ -1,7 +1,7 @@
 // Layers that mix each image of a batch with another one, and the labels likewise.
 #include "model/core/layer.h"
 #include "model/core/names.h"
-#include "model/layers/augment.h"
+#include "model/images/augment.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
