@@ -285,18 +285,23 @@ def stops_in(mu, epoch, kept):
     return mu.mu_callback_new(**dict(zip(hooks, kept[-2:])))
 
 
-# Callbacks beside BackupAndRestore, which change the rate before and after the interruption, and options of the optimizer.
-BESIDE = [(None, {}, {}), ("ReduceLROnPlateau", {"monitor": "loss", "factor": 0.5, "patience": 1, "min_delta": 10}, {}),
-          ("LearningRateScheduler", {}, {}), (None, {}, {"use_ema": True, "ema_momentum": 0.75}),
-          ("LearningRateScheduler", {}, {"gradient_accumulation_steps": 4})]
+SGD = {"learning_rate": 0.1, "momentum": 0.5}
+# Numbers that f32 has: Keras in f64 computes with 0.9, 0.999 and 1e-7 as f32 has them (docs/conformance.md).
+ADAM = {"learning_rate": 0.125, "beta_1": 0.875, "beta_2": 0.96875, "epsilon": 2.0**-20}
+# Callbacks beside BackupAndRestore, which change the rate before and after the interruption; the optimizer with options.
+BESIDE = [(None, {}, "SGD", {}), ("ReduceLROnPlateau", {"monitor": "loss", "factor": 0.5, "patience": 1, "min_delta": 10}, "SGD", {}),
+          ("LearningRateScheduler", {}, "SGD", {}), (None, {}, "SGD", {"use_ema": True, "ema_momentum": 0.75}),
+          ("LearningRateScheduler", {}, "SGD", {"gradient_accumulation_steps": 4}), (None, {}, "Adam", {}),
+          (None, {}, "Adam", {"amsgrad": True}), ("LearningRateScheduler", {}, "Nadam", {}), (None, {}, "Adamax", {})]
 
 
 def interrupted_theirs(x, y, folder, row, mu, kept):
     """The losses of the second run, the weights and the rate at its end."""
-    name, options, of_optimizer = row
+    name, options, optimizer, of_optimizer = row
     for run in range(2):
         model = tf.keras.Sequential([tf.keras.layers.Input((4,)), tf.keras.layers.Dense(2, kernel_initializer="zeros")])
-        model.compile(tf.keras.optimizers.SGD(0.1, momentum=0.5, **of_optimizer), "mse")
+        numbers = SGD if optimizer == "SGD" else ADAM
+        model.compile(getattr(tf.keras.optimizers, optimizer)(**numbers, **of_optimizer), "mse")
         callbacks = [tf.keras.callbacks.BackupAndRestore(folder)] + ([StopsIn(2)] if run == 0 else [])
         callbacks += [callback_of(mu, name, options, folder, kept)[0]] if name else []
         with contextlib.suppress(Interrupted):
@@ -305,10 +310,11 @@ def interrupted_theirs(x, y, folder, row, mu, kept):
 
 
 def interrupted_here(x, y, folder, row, mu, kept):
-    name, options, of_optimizer = row
+    name, options, of_class, of_optimizer = row
     for run in range(2):
         model = mu.model([mu.mu_input_layer(shape=[4]), mu.mu_dense(units=2, kernel_initializer="zeros", name="dense")])
-        optimizer = mu.mu_sgd(learning_rate=0.1, momentum=0.5, **of_optimizer)
+        numbers = SGD if of_class == "SGD" else ADAM
+        optimizer = getattr(mu, f"mu_{of_class.lower()}")(**numbers, **of_optimizer)
         mu.mu_compile(model=model, optimizer=optimizer, loss="mse")
         callbacks = [mu.mu_backup_and_restore(backup_dir=folder)] + ([stops_in(mu, 2, kept)] if run == 0 else [])
         callbacks += [callback_of(mu, name, options, folder, kept)[1]] if name else []
@@ -330,7 +336,7 @@ def compare_backup(report, mu, floatx, row):
         seen = interrupted_here(x, y, f"{root}/ours", row, mu, kept)
         far = max(off(ours, theirs) for ours, theirs in zip(seen, wanted))
         left = [path.name for path in pathlib.Path(root).iterdir()]
-    name = " ".join(["callback BackupAndRestore", *filter(None, [row[0]]), *row[2]])
+    name = " ".join(["callback BackupAndRestore", *filter(None, [row[0]]), row[2], *row[3]])
     report.check(f"{name}, {floatx}", f"{len(seen[0])} epochs in the second run, within {far:.1e}",
                  len(seen[0]) == 4 and far <= TOLERANCE[floatx] and not left)
 
