@@ -107,5 +107,6 @@ typedef struct assignment {
     double scale, offset;
 } assignment;
 mu_value *assign_on_replica(mu_value *arguments, void *arg);  // returns what the replica reads afterwards
+mu_value *read_on_replica(mu_value *arguments, void *arg);    // arg: a variable
 
 #endif

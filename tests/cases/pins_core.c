@@ -270,19 +270,6 @@ static void minimize_loss(void)
 
 // ---- Variables ----------------------------------------------------------------------------------
 
-typedef struct literal_job {
-    mu_variable *v;
-    assign_fn *assign;
-    mu_tensor *value;
-} literal_job;
-
-static mu_value *assign_literal(mu_value *arguments, void *arg)
-{
-    (void)arguments;
-    const literal_job *j = arg;
-    return j->assign(j->v, j->value) == MU_OK ? read_of(j->v) : NULL;
-}
-
 static void assign_everywhere(void)
 {
     static assign_fn *const assigns[] = {mu_variable_assign, mu_variable_assign_add, mu_variable_assign_sub};
@@ -291,23 +278,17 @@ static void assign_everywhere(void)
         const int a = i / 12, k = i / 4 % 3, how = i % 4;
         if (a == MU_AGGREGATION_SUM && how < 2)
             continue;
-        literal_job j = {.v = on_write(s, 0, (mu_variable_aggregation)a), .assign = assigns[k],
-                         .value = scalar(k == 2 ? -1 : 1)};
+        assignment j = {.variable = on_write(s, 0, (mu_variable_aggregation)a), .assign = assigns[k],
+                        .value = scalar(k == 2 ? -1 : 1)};
         if (how < 2)
-            CHECK(RUN(how)(s, assign_literal, &j));
+            CHECK(RUN(how)(s, assign_on_replica, &j));
         else if (how == 2)
-            CHECK(j.assign(j.v, j.value) == MU_OK);
+            CHECK(j.assign(j.variable, j.value) == MU_OK);
         else
             MU_SCOPE(s)
-                CHECK(j.assign(j.v, j.value) == MU_OK);
-        EXPECT(components(j.v), 1, 1);
+                CHECK(j.assign(j.variable, j.value) == MU_OK);
+        EXPECT(components(j.variable), 1, 1);
     }
-}
-
-static mu_value *read_here(mu_value *arguments, void *arg)
-{
-    (void)arguments;
-    return read_of(arg);
 }
 
 static void read_everywhere(void)
@@ -315,12 +296,12 @@ static void read_everywhere(void)
     mu_strategy *s = mirrored(2);
     for (int a = 0; a < 4; a++) {
         mu_variable *v = on_write(s, 2, (mu_variable_aggregation)a);
-        EXPECT(RUN(0)(s, read_here, v), 2, 2);
-        EXPECT(RUN(1)(s, read_here, v), 2, 2);
+        EXPECT(RUN(0)(s, read_on_replica, v), 2, 2);
+        EXPECT(RUN(1)(s, read_on_replica, v), 2, 2);
         EXPECT(read_of(v), 2);
-        EXPECT(mu_run(NULL, mu_function_new(read_here, v), NULL), 2);
+        EXPECT(mu_run(NULL, mu_function_new(read_on_replica, v), NULL), 2);
         MU_SCOPE(s)
-            EXPECT(mu_function_call(mu_function_new(read_here, v), NULL), 2);
+            EXPECT(mu_function_call(mu_function_new(read_on_replica, v), NULL), 2);
     }
 }
 

@@ -110,12 +110,6 @@ static mu_value *assign_four(mu_value *arguments, void *arg)
     return j->assign(j->v, scalar(4)) == MU_OK ? read_of(j->v) : NULL;
 }
 
-static mu_value *read_here(mu_value *arguments, void *arg)
-{
-    (void)arguments;
-    return read_of(arg);
-}
-
 // In a scope, and in the default strategy's eager function, a variable is what it is outside of replicas.
 static void variables_outside(void)
 {
@@ -130,9 +124,9 @@ static void variables_outside(void)
         EXPECT(components(w), 9, 9);
         if (a == MU_AGGREGATION_NONE)
             continue;
-        EXPECT(mu_run_callback(NULL, read_here, r, NULL), wanted[a]);
+        EXPECT(mu_run_callback(NULL, read_on_replica, r, NULL), wanted[a]);
         MU_SCOPE(s) {
-            EXPECT(mu_function_call(mu_function_new(read_here, r), NULL), wanted[a]);
+            EXPECT(mu_function_call(mu_function_new(read_on_replica, r), NULL), wanted[a]);
             EXPECT(mu_function_call(mu_function_new(assign_four, &set), NULL), 4);
         }
         EXPECT(mu_run_callback(NULL, assign_four, &set, NULL), 4);
@@ -146,14 +140,14 @@ static void variables_in_default_traces(void)
     for (int a = 1; a < 4; a++) {
         mu_variable *w = on_write(s, 1, (mu_variable_aggregation)a), *r = on_read(s, 1, (mu_variable_aggregation)a);
         job both[] = {{w, mu_variable_assign}, {r, mu_variable_assign}};
-        EXPECT(mu_function_call(mu_function_new(read_here, w), NULL), 1);
-        CHECK(!mu_function_call(mu_function_new(read_here, r), NULL));
+        EXPECT(mu_function_call(mu_function_new(read_on_replica, w), NULL), 1);
+        CHECK(!mu_function_call(mu_function_new(read_on_replica, r), NULL));
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
         for (int i = 0; i < 2; i++) {
             CHECK(!mu_function_call(mu_function_new(assign_four, &both[i]), NULL));
             EXPECT_ERROR(MU_FAILED_PRECONDITION);
         }
-        CHECK(!eager(mirrored(3), read_here, r));
+        CHECK(!eager(mirrored(3), read_on_replica, r));
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
         EXPECT(components(w), 1, 1);
     }

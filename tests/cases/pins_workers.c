@@ -71,25 +71,6 @@ void pins_of_input(mu_strategy *s)
         EXPECT(got, 12, 13);
 }
 
-typedef struct literal_job {
-    mu_variable *v;
-    assign_fn *assign;
-    mu_tensor *value;
-} literal_job;
-
-static mu_value *assign_literal(mu_value *arguments, void *arg)
-{
-    (void)arguments;
-    const literal_job *j = arg;
-    return j->assign(j->v, j->value) == MU_OK ? read_of(j->v) : NULL;
-}
-
-static mu_value *read_here(mu_value *arguments, void *arg)
-{
-    (void)arguments;
-    return read_of(arg);
-}
-
 static mu_value *all_reduce_plus_id(mu_value *arguments, void *arg)
 {
     (void)arguments;
@@ -127,13 +108,14 @@ void pins_of_variables(mu_strategy *s)
         const int a = i / 12, k = i / 4 % 3, how = i % 4;
         if (a == MU_AGGREGATION_SUM && how < 2)
             continue;
-        literal_job j = {on_write(s, 0, (mu_variable_aggregation)a), assigns[k], scalar(k == 2 ? -1 : 1)};
+        assignment j = {.variable = on_write(s, 0, (mu_variable_aggregation)a), .assign = assigns[k],
+                        .value = scalar(k == 2 ? -1 : 1)};
         if (how < 2)
-            CHECK(RUN(how)(s, assign_literal, &j));
+            CHECK(RUN(how)(s, assign_on_replica, &j));
         else
-            CHECK(j.assign(j.v, j.value) == MU_OK);
-        EXPECT(components(j.v), 1);
-        EXPECT(RUN(how % 2)(s, read_here, j.v), 1);
+            CHECK(j.assign(j.variable, j.value) == MU_OK);
+        EXPECT(components(j.variable), 1);
+        EXPECT(RUN(how % 2)(s, read_on_replica, j.variable), 1);
     }
     mu_variable *v = on_write(s, 2, MU_AGGREGATION_MEAN);
     EXPECT(eager(s, all_reduce_plus_id, v), 4 + w);

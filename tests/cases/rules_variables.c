@@ -419,12 +419,6 @@ static void updates_without_slot(void)
 
 // ---- 9.6: one copy for all ----------------------------------------------------------------------
 
-static mu_value *read_variable(mu_value *arguments, void *arg)
-{
-    (void)arguments;
-    return read_of(arg);
-}
-
 static void central(void)
 {
     mu_strategy *s = mu_central_storage_strategy(.replicas = 2), *one = mu_central_storage_strategy(.replicas = 1);
@@ -444,7 +438,7 @@ static void central(void)
         assignment own = {.variable = mean, .assign = mu_variable_assign, .scale = 1};
         EXPECT(RUN(i)(s, assign_on_replica, &own), .5, .5);  // ON_READ means nothing here
         EXPECT(read_of(mean), .5);
-        EXPECT(RUN(i)(s, read_variable, mean), .5, .5);
+        EXPECT(RUN(i)(s, read_on_replica, mean), .5, .5);
         CHECK(mu_variable_assign_add(mean, scalar(1)) == MU_OK && mu_variable_assign_sub(sum, scalar(1)) == MU_OK);
         EXPECT(components(mean), 1.5);
         EXPECT(components(sum), 0);

@@ -116,3 +116,9 @@ mu_value *assign_on_replica(mu_value *arguments, void *arg)
         value = mu_cast(value, mu_variable_dtype(a->variable));
     return value && a->assign(a->variable, value) == MU_OK ? read_of(a->variable) : NULL;
 }
+
+mu_value *read_on_replica(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return read_of(arg);
+}
