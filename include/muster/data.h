@@ -160,14 +160,15 @@ typedef struct mu_dataset_csv_args {
     mu_tensor *const *record_defaults;
     int n_record_defaults;
     const char *na_value;      // a field with this text is empty too
-    int skip_lines;            // lines to skip at the start of each file, such as a header
+    // Lines to skip at the start of each file, such as a header; one with a quoted field may hold line ends too
+    int skip_lines;
     char delimiter;            // default ','
     bool no_quotes;            // quotes are characters like others
 } mu_dataset_csv_args;
 
 // mu_dataset_csv reads lines of fields. Fields may be in double quotes; then they may hold delimiters and line ends,
-// and two quotes are one. Empty lines are skipped. Retains: record_defaults. Errors, where it is read: DATA_LOSS naming
-// file, line and column.
+// and two quotes are one. Lines end with a line feed, a carriage return or both; empty ones are skipped. Retains:
+// record_defaults. Errors, where it is read: DATA_LOSS naming file, line and column.
 #define mu_dataset_csv(...) \
     mu_dataset_csv_with(MU_ARGS(mu_dataset_csv_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args);

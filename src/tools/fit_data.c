@@ -1,7 +1,7 @@
 // The data of `muster fit`: each kind of file becomes a dataset of lists of inputs and labels.
 #include "tools/fit_data.h"
 
-#include "data/formats/file_stream.h"
+#include "data/formats/csv.h"
 #include "model/losses/loss.h"
 #include "model/training/training.h"
 
@@ -79,43 +79,16 @@ static mu_dataset *from_npz(const mu_fit_source *source)
 
 // ---- .csv ---------------------------------------------------------------------------------------
 
-// Where the walk through the first lines of a file is.
-typedef struct header {
-    int lines, columns;  // before the first sample; of that
-    bool quoted, ended;
-} header;
-
-static void step(header *h, char c, int skipped)
-{
-    if (h->lines < skipped)
-        h->lines += c == '\n';
-    else if (c == '"')
-        h->quoted = !h->quoted;
-    else if (!h->quoted) {
-        h->columns += c == ',';
-        h->ended = c == '\n';
-    }
-}
-
 // The number of fields in the first line that is a sample.
 static mu_status count_columns(const mu_fit_source *source, int *columns)
 {
-    mu_file_stream *stream = mu__file_stream_open(source->path);
-    mu_status status = stream ? MU_OK : mu_error_code();
-    header h = {.columns = 1};
-    char text[4096];
-    for (size_t n = 1; status == MU_OK && n > 0 && !h.ended;) {
-        status = mu__file_stream_read(stream, text, sizeof text, &n);
-        for (size_t i = 0; status == MU_OK && i < n && !h.ended; i++)
-            step(&h, text[i], source->skip_lines);
-    }
-    mu__file_stream_close(stream);
-    *columns = h.columns;
-    if (status == MU_OK && h.lines < source->skip_lines)
-        return mu__error(MU_INVALID_ARGUMENT, "muster fit: --skip-lines is %d, but %s has %d lines; give the number of "
-                         "lines before the first sample", source->skip_lines, source->path, h.lines);
-    if (status != MU_OK || h.columns > source->label_columns)
-        return status;
+    int64_t lines;
+    MU_TRY(mu__csv_columns(source->path, source->skip_lines, &lines, columns));
+    if (lines < source->skip_lines)
+        return mu__error(MU_INVALID_ARGUMENT, "muster fit: --skip-lines is %d, but %s has %lld lines; give the number "
+                         "of lines before the first sample", source->skip_lines, source->path, (long long)lines);
+    if (*columns > source->label_columns)
+        return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "muster fit: the first sample of %s has %d columns, of which %d are labels; "
                      "set --label-columns and --skip-lines", source->path, *columns, source->label_columns);
 }

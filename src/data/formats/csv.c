@@ -2,6 +2,8 @@
 //
 // Characters are read through a small buffer, and the field being read is collected in another, so no line is stored.
 // Numbers are read in the C locale, whatever the program's locale is.
+#include "data/formats/csv.h"
+
 #include "data/describe.h"
 #include "data/formats/filenames.h"
 
@@ -73,7 +75,7 @@ typedef struct csv_state {
     size_t at, n;
     int64_t line;
     locale_t c_locale;
-    int pushed;                     // a character put back; 0: none
+    int pushed;                     // a character put back, or END_OF_FILE; NOTHING: none
     struct {
         char *items;
         size_t n, capacity;
@@ -81,7 +83,7 @@ typedef struct csv_state {
     } field; // followed by a zero
 } csv_state;
 
-enum { END_OF_FILE = -1 };
+enum { END_OF_FILE = -1, NOTHING = -2 };
 typedef enum field_end { FIELD_MORE, FIELD_LINE, FIELD_FILE } field_end;
 
 static mu_status csv_open(mu_stage *stage)
@@ -112,9 +114,9 @@ static void csv_close(mu_stage *stage)
 
 static mu_status next_character(csv_state *state, int *character)
 {
-    if (state->pushed != 0) {
+    if (state->pushed != NOTHING) {
         *character = state->pushed;
-        state->pushed = 0;
+        state->pushed = NOTHING;
         return MU_OK;
     }
     if (state->at == state->n) {
@@ -153,7 +155,7 @@ static mu_status read_quoted(csv_state *state, int column)
         if (c == '"') {
             MU_TRY(next_character(state, &c));
             if (c != '"') {
-                state->pushed = c == END_OF_FILE ? 0 : c;
+                state->pushed = c;
                 return MU_OK;
             }
         }
@@ -169,7 +171,7 @@ static mu_status next_outside_quotes(csv_state *state, int *character)
         return MU_OK;
     int next;
     MU_TRY(next_character(state, &next));
-    state->pushed = next == '\n' || next == END_OF_FILE ? 0 : next;
+    state->pushed = next == '\n' ? NOTHING : next;
     *character = '\n';
     return MU_OK;
 }
@@ -228,21 +230,42 @@ static mu_status store_number(const csv_state *state, int column, mu_dtype dtype
         return field_error(state, column, dtype);
     while (*rest == ' ' || *rest == '\t')
         rest++;
-    return *rest == 0 ? MU_OK : field_error(state, column, dtype);
+    // A byte 0 inside of the field is not its end.
+    return rest == state->field.items + state->field.n ? MU_OK : field_error(state, column, dtype);
 }
 
 // ---- Lines --------------------------------------------------------------------------------------
 
-static mu_status skip_lines(csv_state *state, int64_t lines)
+// Skips a line, which ends as those of the data do. It need not be one of fields: quotes that are not where a field
+// begins mean nothing in it.
+static mu_status skip_line(csv_state *state, const csv_args *args, int *last)
 {
-    while (state->line < lines) {
-        int c;
-        MU_TRY(next_character(state, &c));
-        if (c == END_OF_FILE)
-            return MU_OK;
-        state->line += c == '\n';
+    bool begins = true;
+    for (*last = 0; *last != '\n' && *last != END_OF_FILE; begins = *last == args->delimiter) {
+        MU_TRY(next_outside_quotes(state, last));
+        state->field.n = 0;
+        if (*last == '"' && begins && !args->no_quotes)
+            MU_TRY(read_quoted(state, 0));
     }
     return MU_OK;
+}
+
+static mu_status skip_lines(csv_state *state, const csv_args *args)
+{
+    int last = 0;
+    while (state->line < args->header_lines && last != END_OF_FILE) {
+        state->line++;
+        MU_TRY(skip_line(state, args, &last));
+        state->line -= last == END_OF_FILE;
+    }
+    return MU_OK;
+}
+
+// Whether the field just read is alone in a line without any character. A line that is only "" has one field, of an
+// empty text.
+static bool line_is_empty(const csv_state *state, field_end ended)
+{
+    return state->field.n == 0 && !state->field.quoted && ended != FIELD_MORE;
 }
 
 static mu_status next_file(mu_stage *stage, bool *end)
@@ -251,11 +274,11 @@ static mu_status next_file(mu_stage *stage, bool *end)
     MU_TRY(mu__files_next(stage, &state->stream, end));
     state->at = state->n = 0;
     state->line = 0;
-    state->pushed = 0;
-    return *end ? MU_OK : skip_lines(state, args_of(stage)->header_lines);
+    state->pushed = NOTHING;
+    return *end ? MU_OK : skip_lines(state, args_of(stage));
 }
 
-// Reads the first field of the next line that is not empty. A line that is only "" has one field, of an empty text.
+// Reads the first field of the next line that is not empty.
 static mu_status begin_line(mu_stage *stage, field_end *ended, bool *end)
 {
     csv_state *state = stage->state;
@@ -266,7 +289,7 @@ static mu_status begin_line(mu_stage *stage, field_end *ended, bool *end)
             return MU_OK;
         state->line++;
         MU_TRY(read_field(state, 0, args_of(stage), ended));
-        if (state->field.n > 0 || state->field.quoted || *ended == FIELD_MORE)
+        if (!line_is_empty(state, *ended))
             return MU_OK;
         if (*ended == FIELD_FILE)
             close_file(state);
@@ -282,7 +305,8 @@ static const mu_tensor *default_of(const csv_args *args, int field)
 
 static bool is_empty(const csv_state *state, const csv_args *args)
 {
-    return state->field.n == 0 || (args->na_value != NULL && strcmp(state->field.items, args->na_value) == 0);
+    return state->field.n == 0 || (args->na_value != NULL && strlen(args->na_value) == state->field.n &&
+                                   memcmp(state->field.items, args->na_value, state->field.n) == 0);
 }
 
 // The scalar of the field just read; owned, NULL on error.
@@ -430,6 +454,36 @@ const mu_stage_ops mu__csv_stage = {
     .spec = csv_spec,
     .opens_files = true,
 };
+
+// ---- Columns ------------------------------------------------------------------------------------
+
+static mu_status count_columns(csv_state *state, const csv_args *args, int64_t *lines, int *columns)
+{
+    field_end ended = FIELD_LINE;
+    MU_TRY(skip_lines(state, args));
+    *lines = state->line;
+    do {
+        state->line++;
+        MU_TRY(read_field(state, 0, args, &ended));
+    } while (line_is_empty(state, ended) && ended == FIELD_LINE);
+    for (*columns = !line_is_empty(state, ended); ended == FIELD_MORE; ++*columns)
+        MU_TRY(read_field(state, *columns, args, &ended));
+    return MU_OK;
+}
+
+mu_status mu__csv_columns(const char *path, int64_t skip_lines, int64_t *lines, int *columns)
+{
+    const csv_args args = {.header_lines = skip_lines, .delimiter = ','};
+    csv_state state = {.stream = mu__file_stream_open(path), .buffer = mu__alloc(BUFFER_BYTES), .pushed = NOTHING};
+    mu_status status = state.stream == NULL ? mu_error_code() : state.buffer == NULL ? MU_RESOURCE_EXHAUSTED : MU_OK;
+    *lines = *columns = 0;
+    if (status == MU_OK)
+        status = count_columns(&state, &args, lines, columns);
+    close_file(&state);
+    mu__free(state.buffer);
+    mu__free(state.field.items);
+    return status;
+}
 
 // ---- The dataset --------------------------------------------------------------------------------
 

@@ -5,13 +5,15 @@
 
 static char path[64];
 
-static mu_dataset *csv_of(const char *text, mu_dataset_csv_args args)
+static mu_dataset *csv_of_bytes(const char *bytes, size_t n, mu_dataset_csv_args args)
 {
-    strcpy(path, temporary_file(text, strlen(text)));
+    strcpy(path, temporary_file(bytes, n));
     args.size = sizeof args;
     args.path = path;
     return mu_dataset_csv_with(&args);
 }
+
+static mu_dataset *csv_of(const char *text, mu_dataset_csv_args args) { return csv_of_bytes(text, strlen(text), args); }
 
 static void check(const char *text, mu_dataset_csv_args args, const char *wanted)
 {
@@ -36,6 +38,45 @@ static void test_lines(void **state)
     check("1,2\r3,4\r\n5,6\r", (mu_dataset_csv_args){.columns = 2}, "[1 2] [3 4] [5 6]");
     check("\"a\rb\"\rc", (mu_dataset_csv_args){.columns = 1, .dtypes = (const mu_dtype[]){MU_STRING}, .n_dtypes = 1},
           "('a\rb') ('c')");
+}
+
+// TensorFlow's CsvDataset with header = True skips these headers too.
+static void test_headers(void **state)
+{
+    (void)state;
+    const mu_dataset_csv_args headed = {.columns = 2, .skip_lines = 1};
+    check("a,b\r1,2\r3,4\r", headed, "[1 2] [3 4]");
+    check("a,b\r\n1,2\n", headed, "[1 2]");
+    check("\"a\n\"\"x\",b\n1,2\n", headed, "[1 2]");
+    check("1\r2,\"\n\"\n\n3,4", (mu_dataset_csv_args){.columns = 2, .skip_lines = 3}, "[3 4]");
+    // A line that is skipped need not be of fields.
+    check("5\" and 6\"\n1,2\n", headed, "[1 2]");
+    check("\"a\n1,2\n", (mu_dataset_csv_args){.columns = 2, .skip_lines = 1, .no_quotes = true}, "[1 2]");
+    check("a\n\"b\n1,2\n", (mu_dataset_csv_args){.columns = 2, .skip_lines = 2}, "");
+    expect_error(MU_DATA_LOSS, "line 2, column 1: the file ends inside quotes");
+}
+
+// A byte 0 is a character like others: it does not end a number, and none is left out.
+static void test_zero_bytes(void **state)
+{
+    (void)state;
+    static const char number[] = "1\0" "2\n", word[] = "a\r\0b\n", quoted[] = "\"a\"\0\n", none[] = "NA\0\n";
+    const mu_dataset_csv_args one = {.columns = 1, .na_value = "NA",
+                                     .record_defaults = (mu_tensor *[]){mu_constant(MU_F32, 7)},
+                                     .n_record_defaults = 1};
+    const mu_dataset_csv_args words = {.columns = 1, .dtypes = (const mu_dtype[]){MU_STRING}, .n_dtypes = 1};
+    assert_elements(csv_of_bytes(number, sizeof number - 1, one), "");
+    expect_error(MU_DATA_LOSS, "line 1, column 1: \"1\" is not a valid float32");
+    assert_elements(csv_of_bytes(none, sizeof none - 1, one), "");
+    expect_error(MU_DATA_LOSS, "line 1, column 1: \"NA\" is not a valid float32");
+    assert_elements(csv_of_bytes(quoted, sizeof quoted - 1, words), "");
+    expect_error(MU_DATA_LOSS, "text follows the closing quote");
+    mu_iterator *lines = mu_iterate(csv_of_bytes(word, sizeof word - 1, words));
+    assert_non_null(mu_next(lines));
+    const mu_string second = mu__string_at(mu_at(mu_next(lines), 0), 0);
+    assert_int_equal(second.n, 2);
+    assert_memory_equal(second.bytes, "\0b", 2);
+    unlink(path);
 }
 
 static void test_types(void **state)
@@ -172,8 +213,9 @@ static void test_records_of_one_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_lines),           DATA_TEST(test_types),      DATA_TEST(test_wrong_lines),
-            DATA_TEST(test_strings_blanks_and_names),
+        DATA_TEST(test_lines), DATA_TEST(test_headers), DATA_TEST(test_zero_bytes), DATA_TEST(test_types),
+        DATA_TEST(test_wrong_lines),
+        DATA_TEST(test_strings_blanks_and_names),
         DATA_TEST(test_selected_columns), DATA_TEST(test_text_lines),
         DATA_TEST(test_records_of_one_length),
     };
