@@ -238,20 +238,27 @@ static mu_status nadam_begin(mu_optimizer *optimizer, mu_tensor *earlier)
     return next ? mu__variable_update(product, MU_UPDATE_ASSIGN, next) : mu_error_code();
 }
 
-// The product depends on the number of updates alone, and soon becomes 0.
+// The product depends on the number of updates alone. It soon becomes 0, or the least number that the momentum, by then
+// beta_1, rounds to itself, and stays there.
 static mu_status nadam_recall(mu_optimizer *optimizer)
 {
     mu_variable *variable = optimizer->scalars[U_PRODUCT];
     const mu_moments_args *args = optimizer->args;
     mu_tensor *steps = mu_variable_read(optimizer->iterations);
     const int64_t updates = steps ? (int64_t)mu_scalar(steps) / MU_MAX(args->gradient_accumulation_steps, 1) : 0;
-    mu_tensor *product = mu_constant(variable->resource.spec.dtype, 1);
-    for (int64_t i = 0; i < updates && product && mu_scalar(product) > 0; i++) {
+    mu_tensor *product = mu_retain(mu_constant(variable->resource.spec.dtype, 1));
+    bool moves = true;
+    for (int64_t i = 0; i < updates && product && moves; i++) {
         mu_pool *pool = mu_pool_open();
-        product = mu__pool_return(pool, nadam_product(optimizer, product, mu_constant(MU_I64, i)));
+        mu_tensor *next = mu_retain(nadam_product(optimizer, product, mu_constant(MU_I64, i)));
         mu_pool_close(pool);
+        moves = next && mu_scalar(next) != mu_scalar(product);
+        mu_release(product);
+        product = next;
     }
-    return product ? mu_variable_assign(variable, product) : mu_error_code();
+    const mu_status status = product ? mu_variable_assign(variable, product) : mu_error_code();
+    mu_release(product);
+    return status;
 }
 
 static mu_status nadam_update(const mu_optimizer_update *u)

@@ -213,6 +213,26 @@ static void nadam_continues(void **state)
     assert_true(has_tensor(paths[1], "optimizer/inner_optimizer/_u_product"));
 }
 
+// The product, which the file lacks, is that of all updates, of which the last ones change nothing.
+static void nadam_of_many_updates_is_read_at_once(void **state)
+{
+    (void)state;
+    mu_optimizer *inside[] = {plain_nadam(), plain_nadam()};
+    mu_value *batch = mu_list(numbers(2, (int64_t[]){10, 3}, 1), numbers(2, (int64_t[]){10, 2}, 2), MU_END);
+    for (int i = 0; i < 2; i++) {
+        mu_model *model = mu_sequential(mu_dense(2));
+        mu_compile(model, .loss = "mse", .optimizer = mu_loss_scale_optimizer(inside[i]));
+        assert_non_null(mu_train_on_batch(model, batch));
+        mu_variable_assign(mu_optimizer_iterations(inside[i]), mu_constant(MU_I64, i ? 0 : 1e12));
+        assert_int_equal(i ? mu_load_weights(model, "many.weights.h5") : mu_save_weights(model, "many.weights.h5"), MU_OK);
+        assert_int_equal(mu_save_weights(model, "many.ckpt"), MU_OK);
+    }
+    assert_number(mu_scalar(mu_variable_read(mu_optimizer_iterations(inside[1]))), 1e12, 0);
+    mu_tensor_file *file = mu_tensor_file_open("many.ckpt");
+    const int at = mu_tensor_file_find(file, "optimizer/inner_optimizer/_u_product");
+    assert_in_range((uint64_t)(mu_scalar(mu_tensor_file_read(file, at)) * 1e300), 0, 1);
+}
+
 static mu_model *trained_with(mu_optimizer *optimizer)
 {
     mu_model *model = mu_sequential(mu_dense(2));
@@ -248,7 +268,7 @@ int main(void)
         MODEL_TEST(nothing_changes_unless_all_fits),
         MODEL_TEST(checkpoints_are_saved),
         MODEL_TEST(poisoned_weights_fail_until_restored),
-        MODEL_TEST(nadam_continues),
+        MODEL_TEST(nadam_continues), MODEL_TEST(nadam_of_many_updates_is_read_at_once),
         MODEL_TEST(the_state_of_another_optimizer_is_told),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
