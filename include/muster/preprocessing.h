@@ -28,9 +28,9 @@ typedef struct mu_rescaling_args {
     const double *offsets;                   // in place of .offset, likewise
     int n_offsets;
 } mu_rescaling_args;
-// mu_rescaling makes a layer: y = scale · x + offset; the shape stays. 8-bit images: mu_rescaling(1. / 255). Errors:
-// INVALID_ARGUMENT for a number and a list in its place, and, when called, for a list of another length than the
-// channels.
+// mu_rescaling makes a layer: y = scale · x + offset. 8-bit images: mu_rescaling(1. / 255). The shape stays, unless a
+// list makes several channels of one. Errors: INVALID_ARGUMENT for a number and a list in its place, and, when called,
+// for a list that does not broadcast with the channels.
 #define mu_rescaling(...) mu_rescaling_with(MU_ARGS(mu_rescaling_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_rescaling_with(const mu_rescaling_args *args);
 

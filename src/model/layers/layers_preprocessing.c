@@ -20,7 +20,7 @@ static const mu_field rescaling_fields[] = {
 static mu_status rescaling_complete(void *arguments)
 {
     const mu_rescaling_args *args = arguments;
-    const bool scales = args->scales && args->scale != 0, offsets = args->offsets && args->offset != 0;
+    const bool scales = args->scales && MU_GIVEN(args, scale), offsets = args->offsets && MU_GIVEN(args, offset);
     return !scales && !offsets
                ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_rescaling: .%s and .%ss are both given; give one number, "
                                    "or a list with one for each channel", scales ? "scale" : "offset",

@@ -57,6 +57,12 @@ static void channels_have_scales_of_their_own(void **state)
     assert_near(doubles(mu_call(mu_clone_model(mu_sequential(layer)), images)), moved, 4, 1e-15);
     assert_null(mu_rescaling(2, .scales = x, .n_scales = 4));
     expect_error(MU_INVALID_ARGUMENT, ".scale and .scales are both given; give one number, or a list");
+    assert_null(mu_rescaling(1, .offsets = x, .n_offsets = 4, .offset = 0));
+    expect_error(MU_INVALID_ARGUMENT, ".offset and .offsets are both given");
+    // As in Keras, a list of another length makes channels of one, and a list of one number is a number.
+    mu_tensor *made = mu_call(mu_rescaling(.scales = x, .n_scales = 4), mu_ones(MU_F64, 2, (int64_t[]){1, 1}));
+    assert_int_equal(mu_tensor_dim(made, 1), 4);
+    assert_near(doubles(made), x, 4, 0);
     assert_null(mu_call(mu_rescaling(.scales = x, .n_scales = 4), images));
     expect_error(MU_INVALID_ARGUMENT, "[4]");
 }
