@@ -10,7 +10,7 @@ static inline T FN(trigamma)(T at)
     if (x <= 0 && x == floor(x))
         return (T)INFINITY;
     if (x < 0.5) {
-        double sine = sin(M_PI * x);
+        double sine = sin(M_PI * (x - rint(x)));  // of an angle without a rounding error
         result = M_PI * M_PI / (sine * sine);
         sign = -1;
         x = 1 - x;

@@ -224,7 +224,8 @@ static void nadam_of_many_updates_is_read_at_once(void **state)
         mu_compile(model, .loss = "mse", .optimizer = mu_loss_scale_optimizer(inside[i]));
         assert_non_null(mu_train_on_batch(model, batch));
         mu_variable_assign(mu_optimizer_iterations(inside[i]), mu_constant(MU_I64, i ? 0 : 1e12));
-        assert_int_equal(i ? mu_load_weights(model, "many.weights.h5") : mu_save_weights(model, "many.weights.h5"), MU_OK);
+        assert_int_equal((i ? mu_load_weights(model, "many.weights.h5") : mu_save_weights(model, "many.weights.h5")),
+                         MU_OK);
         assert_int_equal(mu_save_weights(model, "many.ckpt"), MU_OK);
     }
     assert_number(mu_scalar(mu_variable_read(mu_optimizer_iterations(inside[1]))), 1e12, 0);

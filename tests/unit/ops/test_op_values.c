@@ -31,6 +31,9 @@ static void test_derivatives_of_digamma(void **state)
     const double zeta3 = 1.2020569031595942854, square = M_PI * M_PI;
     EXPECT(mu_polygamma(0, VECTOR(1, 0.5)), -0.57721566490153286061, -1.9635100260214234794);
     EXPECT(mu_polygamma(1, VECTOR(1, 0.5, -1, INFINITY)), square / 6, square / 2, INFINITY, 0);
+    // Next to a pole far from 0, the distance from it counts.
+    EXPECT(mu_polygamma(1, VECTOR_OF(MU_F64, -13700 - 0x1p-39, -0x1p30 + 0x1p-20)), 0x1p78, 0x1p40);
+    EXPECT(mu_polygamma(0, VECTOR_OF(MU_F64, -13700 - 0x1p-39)), 0x1p39);
     EXPECT(mu_polygamma(2, VECTOR_OF(MU_F64, 1, 0.5, -0.5, -3)), -2 * zeta3, -14 * zeta3, 16 - 14 * zeta3, NAN);
     EXPECT(mu_polygamma(3, VECTOR_OF(MU_F64, 1, 0.5, 0, INFINITY, NAN)), square * square / 15, square * square,
            INFINITY, 0, NAN);
