@@ -1,9 +1,9 @@
 // Iterators: a pipeline's open stages, the position, and the loop MU_EACH.
 //
-// The order of each shuffle depends on its seed and the iteration's number. Each iterator takes the next number of the
-// dataset when it is made, so two iterators that are open at the same time begin with different orders, and counts from
-// there. So the initial values and the number of elements returned are the complete position. Of all stages only
-// shuffles are special here.
+// The order of each shuffle depends on its seed, the iterator's number, and how often the iterator has begun it before,
+// in a repetition for instance. Each iterator takes the next number of the dataset when it is made, so no two have an
+// order in common. So the initial values and the number of elements returned are the complete position. Of all stages
+// only shuffles are special here.
 #include "data/dataset.h"
 
 #include <jansson.h>
@@ -13,9 +13,9 @@ typedef struct shuffle_order {  // of one shuffle of the pipeline, in this itera
     mu_dataset *dataset;
     uint64_t seed;
     bool fixed;     // the same order in every iteration
-    bool taken;     // `first` is this iterator's number, not one of a saved position
-    int64_t first;  // iteration that this iterator began with
-    atomic_llong next;
+    bool taken;     // `number` was taken by this iterator, not by that of a saved position
+    int64_t number; // of this iterator
+    atomic_llong begun;  // how often the shuffle has begun in it
 } shuffle_order;
 
 typedef struct dataset_iterator {
@@ -141,9 +141,9 @@ mu_value *mu__item_value(mu_item *item)
 
 // ---- Orders of shuffles -------------------------------------------------------------------------
 
-static uint64_t seed_of(uint64_t seed, long long iteration)
+static uint64_t seed_of(uint64_t seed, long long number, long long begun)
 {
-    return seed + 0x9e3779b97f4a7c15u * (uint64_t)iteration;
+    return seed + 0x9e3779b97f4a7c15u * (uint64_t)number + 0xbf58476d1ce4e5b9u * (uint64_t)begun;
 }
 
 uint64_t mu__stage_seed(mu_stage *stage)
@@ -155,11 +155,11 @@ uint64_t mu__stage_seed(mu_stage *stage)
             continue;
         if (order->fixed)
             return order->seed;
-        long long number = atomic_fetch_add(&order->next, 1);
+        const long long begun = atomic_fetch_add(&order->begun, 1), next = order->number + 1;
         long long seen = atomic_load(&order->dataset->iterations);
-        while (seen <= number && !atomic_compare_exchange_weak(&order->dataset->iterations, &seen, number + 1))
+        while (seen < next && !atomic_compare_exchange_weak(&order->dataset->iterations, &seen, next))
             continue;
-        return seed_of(order->seed, number);
+        return seed_of(order->seed, order->number, begun);
     }
     return stage->dataset->ops->order(stage->dataset).seed;
 }
@@ -167,7 +167,7 @@ uint64_t mu__stage_seed(mu_stage *stage)
 uint64_t mu__order_begins(mu_dataset *dataset)
 {
     const mu_shuffle_order order = dataset->ops->order(dataset);
-    return order.fixed ? order.seed : seed_of(order.seed, atomic_fetch_add(&dataset->iterations, 1));
+    return order.fixed ? order.seed : seed_of(order.seed, atomic_fetch_add(&dataset->iterations, 1), 0);
 }
 
 // Gives back the numbers that an iterator took and did not use, so that it has no effect on the orders of others: the
@@ -177,30 +177,29 @@ static void orders_give_back(dataset_iterator *iterator)
 {
     for (size_t i = 0; i < iterator->orders.n; i++) {
         shuffle_order *order = &iterator->orders.items[i];
-        long long next = order->first + 1;
-        if (order->taken && atomic_load(&order->next) == order->first)
-            atomic_compare_exchange_strong(&order->dataset->iterations, &next, order->first);
+        long long next = order->number + 1;
+        if (order->taken && atomic_load(&order->begun) == 0)
+            atomic_compare_exchange_strong(&order->dataset->iterations, &next, order->number);
         order->taken = false;
     }
 }
 
-// Lists every shuffle once, in the order of a walk from the end, with the number of its next iteration.
+// Lists every shuffle once, in the order of a walk from the end, with the next number.
 static mu_status orders_collect(dataset_iterator *iterator, mu_dataset *dataset)
 {
     if (dataset->ops->order != NULL) {
         for (size_t i = 0; i < iterator->orders.n; i++)
             if (iterator->orders.items[i].dataset == dataset)
                 return MU_OK;
-        int64_t first = atomic_fetch_add(&dataset->iterations, 1);
         MU_TRY(mu__grow((void **)&iterator->orders.items, &iterator->orders.capacity, iterator->orders.n + 1,
                         sizeof *iterator->orders.items));
         shuffle_order *order = &iterator->orders.items[iterator->orders.n++];
         order->dataset = dataset;
         order->seed = dataset->ops->order(dataset).seed;
         order->fixed = dataset->ops->order(dataset).fixed;
-        order->first = first;
+        order->number = atomic_fetch_add(&dataset->iterations, 1);
         order->taken = true;
-        atomic_init(&order->next, first);
+        atomic_init(&order->begun, 0);
     }
     for (int i = 0; i < dataset->n_inputs; i++)
         MU_TRY(orders_collect(iterator, dataset->inputs[i]));
@@ -253,7 +252,7 @@ static char *iterator_save(mu_iterator *head)
     for (size_t i = 0; i < iterator->orders.n; i++) {
         const shuffle_order *order = &iterator->orders.items[i];
         json_array_append_new(shuffles, json_pack("{s:I,s:I}", "seed", (json_int_t)order->seed, "iteration",
-                                                  (json_int_t)order->first));
+                                                  (json_int_t)order->number));
     }
     json_t *state = json_pack("{s:I,s:o}", "elements", (json_int_t)iterator->given, "shuffles", shuffles);
     char *text = state != NULL ? json_dumps(state, JSON_COMPACT) : NULL;
@@ -266,21 +265,31 @@ static char *iterator_save(mu_iterator *head)
     return copy;
 }
 
+// Reads what was saved of a shuffle.
+static mu_status order_saved(json_t *shuffles, size_t i, json_int_t *seed, json_int_t *number)
+{
+    const bool read = json_unpack(json_array_get(shuffles, i), "{s:I,s:I}", "seed", seed, "iteration", number) == 0;
+    return read && *number >= 0 && *number < INT64_MAX
+               ? MU_OK
+               : mu__error(MU_DATA_LOSS, "shuffle %zu of the saved position has no seed and iteration number", i);
+}
+
+// Nothing changes before all shuffles have been read.
 static mu_status orders_restore(dataset_iterator *iterator, json_t *shuffles)
 {
+    json_int_t seed, number;
     if (json_array_size(shuffles) != iterator->orders.n)
         return mu__error(
             MU_INVALID_ARGUMENT,
             "the saved position has %zu shuffles and the pipeline %zu; restore into the pipeline that was saved",
             json_array_size(shuffles), iterator->orders.n);
+    for (size_t i = 0; i < iterator->orders.n; i++)
+        MU_TRY(order_saved(shuffles, i, &seed, &number));
+    orders_give_back(iterator);
     for (size_t i = 0; i < iterator->orders.n; i++) {
-        shuffle_order *order = &iterator->orders.items[i];
-        json_int_t seed = 0, first = 0;
-        if (json_unpack(json_array_get(shuffles, i), "{s:I,s:I}", "seed", &seed, "iteration", &first) != 0 || first < 0)
-            return mu__error(MU_DATA_LOSS, "shuffle %zu of the saved position has no seed and iteration number", i);
-        order->seed = (uint64_t)seed;
-        order->first = first;
-        atomic_store(&order->next, first);
+        MU_TRY(order_saved(shuffles, i, &seed, &number));
+        iterator->orders.items[i].seed = (uint64_t)seed;
+        iterator->orders.items[i].number = number;
     }
     return MU_OK;
 }
@@ -302,7 +311,6 @@ static mu_status iterator_restore(mu_iterator *head, const char *text)
                       "the saved position of an iterator is \"%.60s\"; expected what mu_iterator_state returned", text);
         goto out;
     }
-    orders_give_back(iterator);
     MU_GO(orders_restore(iterator, shuffles));
     MU_GO(iterator_root(iterator));
     int64_t skipped = 0;

@@ -163,6 +163,45 @@ static void test_restore_refuses(void **state)
     expect_error(MU_FAILED_PRECONDITION, "already given 1");
 }
 
+// Iterators of one shuffled dataset that are open at the same time share no order, also where they repeat it.
+static void test_orders_of_open_iterators(void **state)
+{
+    enum { ITERATORS = 3, ROUNDS = 3 };
+    (void)state;
+    mu_dataset *dataset = mu_dataset_repeat(mu_dataset_shuffle(range(20), 20, .seed = 3), ROUNDS);
+    mu_iterator *open[ITERATORS];
+    char texts[ITERATORS * ROUNDS][TEXT_BYTES] = {""};
+    for (int i = 0; i < ITERATORS; i++)
+        open[i] = mu_iterate(dataset);
+    for (int i = 0; i < ITERATORS * ROUNDS; i++)
+        append_elements(open[i % ITERATORS], 20, texts[i]);
+    for (int i = 0; i < ITERATORS * ROUNDS; i++)
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(texts[i], texts[k]);
+}
+
+// A position that is refused changes nothing: the iterator keeps its order, which no other one has.
+static void test_refused_positions_change_nothing(void **state)
+{
+    static const char *const refused[] = {
+        "{\"elements\":0,\"shuffles\":[]}", "{\"elements\":0,\"shuffles\":[{\"seed\":9,\"iteration\":1},{}]}",
+        "{\"elements\":0,\"shuffles\":[{\"seed\":9,\"iteration\":9223372036854775807},{\"seed\":9,\"iteration\":0}]}"};
+    static const mu_status codes[] = {MU_INVALID_ARGUMENT, MU_DATA_LOSS, MU_DATA_LOSS};
+    (void)state;
+    for (size_t i = 0; i < MU_COUNT(refused); i++) {
+        mu_dataset *twice = mu_dataset_shuffle(mu_dataset_shuffle(range(20), 20, .seed = 3), 20, .seed = 4);
+        mu_dataset *same = mu_dataset_shuffle(mu_dataset_shuffle(range(20), 20, .seed = 3), 20, .seed = 4);
+        mu_iterator *first = mu_iterate(twice);
+        assert_int_equal(mu_iterator_restore(first, refused[i]), codes[i]);
+        mu_error_take();
+        char text[TEXT_BYTES] = "", other[TEXT_BYTES] = "";
+        append_elements(mu_iterate(twice), 20, other);
+        append_elements(first, 20, text);
+        assert_string_not_equal(text, other);
+        assert_elements(same, text);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -170,6 +209,7 @@ int main(void)
         DATA_TEST(test_each),       DATA_TEST(test_each_nested), DATA_TEST(test_each_frees_iterations),
         DATA_TEST(test_each_return), DATA_TEST(test_each_error),  DATA_TEST(test_end_stays),
         DATA_TEST(test_resume),     DATA_TEST(test_restore_refuses),
+        DATA_TEST(test_orders_of_open_iterators), DATA_TEST(test_refused_positions_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
