@@ -12,8 +12,9 @@ extern "C" {
 
 // mu_decode_image decodes a JPEG or PNG (a scalar of MU_STRING, or a vector of uint8) to uint8 [height, width,
 // channels]. channels: 1 gray, 2 gray and alpha, 3 RGB, 4 RGB and alpha (2 and 4 of a PNG alone); 0: those of the file.
-// 16 bits become 8. Errors: DATA_LOSS for a damaged image; INVALID_ARGUMENT for another format; UNIMPLEMENTED for CMYK
-// and other forms of colours; RESOURCE_EXHAUSTED above 65,500 pixels in a direction, or 1 GiB.
+// 16 bits become 8, CMYK becomes RGB. Errors: DATA_LOSS for a damaged image; INVALID_ARGUMENT for another format;
+// UNIMPLEMENTED for CMYK to gray, and other forms of colours; RESOURCE_EXHAUSTED above 65,500 pixels in a direction,
+// or 1 GiB.
 MU_API mu_tensor *mu_decode_image(mu_tensor *contents, int channels);
 
 // mu_encode_png makes a PNG (a scalar of MU_STRING) of uint8 [height, width, channels], 1 to 4 channels as above.
@@ -38,9 +39,9 @@ typedef struct mu_dataset_image_folder_args {
 } mu_dataset_image_folder_args;
 
 // mu_dataset_image_folder makes a dataset of the JPEG and PNG files in a folder: each folder in it is a class, numbered
-// in order of the names, and holds files at any depth. Elements are lists of images (float32 [batch, height, width,
-// channels], 0 to 255) and labels. Both subsets need the same seed. Errors: NOT_FOUND without images; DATA_LOSS for a
-// file that is damaged, when it is read.
+// in order of the names, and holds files at any depth; names that begin with a dot are left out. Elements are lists of
+// images (float32 [batch, height, width, channels], 0 to 255) and labels. Both subsets need the same seed. Errors:
+// NOT_FOUND without images; DATA_LOSS for a file that is damaged, when it is read.
 #define mu_dataset_image_folder(...) \
     mu_dataset_image_folder_with(MU_ARGS(mu_dataset_image_folder_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_image_folder_with(const mu_dataset_image_folder_args *args);

@@ -18,6 +18,7 @@ typedef struct decoding {
     size_t n, at;
     int channels;              // wanted; 0: those of the file
     mu_tensor *image;          // owned
+    uint8_t *inks;             // a row of cyan, magenta, yellow and black; owned. NULL: the JPEG has other colours
     jmp_buf jump;
     char why[JMSG_LENGTH_MAX];
 } decoding;
@@ -70,25 +71,49 @@ static void jpeg_watch(j_common_ptr info)
     }
 }
 
+// Chooses the form of the colours that libjpeg gives: for CMYK, which it cannot convert, the inks.
+static mu_status choose_colours(decoding *d, struct jpeg_decompress_struct *info, int *channels)
+{
+    const bool inks = info->jpeg_color_space == JCS_CMYK || info->jpeg_color_space == JCS_YCCK;
+    *channels = d->channels != 0 ? d->channels : info->num_components == 1 ? 1 : 3;
+    if (*channels != 1 && *channels != 3)
+        return mu__error(MU_INVALID_ARGUMENT, "a JPEG cannot be decoded to %d channels; give 0, 1 or 3", *channels);
+    if (inks && *channels == 1)
+        return mu__error(MU_UNIMPLEMENTED, "the JPEG has CMYK colours, which are not decoded to gray; give 0 or 3 "
+                         "channels");
+    info->out_color_space = *channels == 1 ? JCS_GRAYSCALE : inks ? JCS_CMYK : JCS_RGB;
+    MU_TRY(make_image(d, info->image_height, info->image_width, *channels));
+    d->inks = inks ? mu__alloc((size_t)info->image_width * 4) : NULL;
+    return !inks || d->inks != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+// Programs of Adobe's, whose marker the file then has, write the inks inverted.
+static void inks_to_rgb(const uint8_t *inks, size_t pixels, bool inverted, uint8_t *out)
+{
+    for (size_t i = 0; i < pixels; i++, inks += 4)
+        for (int channel = 0; channel < 3; channel++) {
+            const int ink = inverted ? inks[channel] : 255 - inks[channel], black = inverted ? inks[3] : 255 - inks[3];
+            *out++ = (uint8_t)(black * ink / 255);
+        }
+}
+
 static mu_status read_jpeg(jpeg_job *job)
 {
     decoding *d = job->decoding;
     struct jpeg_decompress_struct *info = &job->info;
+    int channels;
     jpeg_mem_src(info, d->bytes, d->n);
     jpeg_read_header(info, TRUE);
-    if (info->jpeg_color_space == JCS_CMYK || info->jpeg_color_space == JCS_YCCK)
-        return mu__error(MU_UNIMPLEMENTED, "the JPEG has CMYK colours; convert it to RGB");
-    const int channels = d->channels != 0 ? d->channels : info->num_components == 1 ? 1 : 3;
-    if (channels != 1 && channels != 3)
-        return mu__error(MU_INVALID_ARGUMENT, "a JPEG cannot be decoded to %d channels; give 0, 1 or 3", channels);
     info->dct_method = JDCT_IFAST;  // TensorFlow's default
-    info->out_color_space = channels == 1 ? JCS_GRAYSCALE : JCS_RGB;
-    MU_TRY(make_image(d, info->image_height, info->image_width, channels));
+    MU_TRY(choose_colours(d, info, &channels));
     jpeg_start_decompress(info);
-    const size_t row = (size_t)info->output_width * (size_t)channels;
+    const size_t width = info->output_width;
     while (info->output_scanline < info->output_height) {
-        JSAMPROW to = (uint8_t *)mu__host_write(d->image) + info->output_scanline * row;
-        jpeg_read_scanlines(info, &to, 1);
+        uint8_t *to = (uint8_t *)mu__host_write(d->image) + info->output_scanline * width * (size_t)channels;
+        JSAMPROW row = d->inks != NULL ? d->inks : to;
+        jpeg_read_scanlines(info, &row, 1);
+        if (d->inks != NULL)
+            inks_to_rgb(d->inks, width, info->saw_Adobe_marker, to);
     }
     jpeg_finish_decompress(info);
     return MU_OK;
@@ -105,6 +130,7 @@ static mu_status decode_jpeg(decoding *d)
     job.info.progress = &job.progress;
     const mu_status status = setjmp(d->jump) == 0 ? read_jpeg(&job) : damaged(d->why);
     jpeg_destroy_decompress(&job.info);
+    mu__free(d->inks);
     return status;
 }
 

@@ -45,6 +45,40 @@ static void test_refusals(void **state)
     expect_error(MU_INVALID_ARGUMENT, "expected uint8 [height, width, 1 to 4]");
 }
 
+// A JPEG of 3 x 2 pixels in CMYK, inverted, with Adobe's marker: Pillow's.
+static const uint8_t inks[] = {
+    255, 216, 255, 238, 0, 14, 65, 100, 111, 98, 101, 0, 100, 0, 0, 0, 0, 0, 255, 219, 0, 67,
+    0, 3, 2, 2, 3, 2, 2, 3, 3, 3, 3, 4, 3, 3, 4, 5, 8, 5, 5, 4, 4, 5,
+    10, 7, 7, 6, 8, 12, 10, 12, 12, 11, 10, 11, 11, 13, 14, 18, 16, 13, 14, 17, 14, 11,
+    11, 16, 22, 16, 17, 19, 20, 21, 21, 21, 12, 15, 23, 24, 22, 20, 24, 18, 20, 21, 20, 255,
+    192, 0, 20, 8, 0, 2, 0, 3, 4, 67, 17, 0, 77, 17, 0, 89, 17, 0, 75, 17, 0, 255,
+    196, 0, 21, 0, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 8, 9,
+    255, 196, 0, 33, 16, 0, 2, 2, 1, 4, 3, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1,
+    2, 3, 4, 5, 0, 6, 7, 17, 8, 18, 49, 65, 33, 255, 218, 0, 14, 4, 67, 0, 77, 0,
+    89, 0, 75, 0, 0, 63, 0, 165, 28, 111, 140, 167, 141, 218, 145, 208, 169, 82, 10, 180, 104, 219,
+    185, 78, 173, 88, 35, 9, 21, 120, 34, 181, 44, 113, 69, 26, 129, 210, 162, 34, 170, 42, 142, 130,
+    170, 128, 0, 0, 106, 139, 241, 22, 46, 156, 59, 87, 32, 35, 169, 4, 97, 183, 14, 114, 70, 11,
+    26, 142, 217, 178, 182, 217, 152, 255, 0, 62, 146, 73, 39, 244, 146, 116, 198, 240, 11, 49, 127, 125,
+    120, 131, 199, 57, 221, 201, 118, 206, 225, 205, 220, 171, 97, 172, 228, 178, 178, 181, 155, 51, 145, 110,
+    101, 5, 228, 114, 89, 186, 85, 80, 59, 63, 0, 31, 154, 48, 249, 165, 206, 188, 149, 182, 60, 135,
+    204, 208, 195, 242, 22, 234, 196, 209, 24, 172, 36, 226, 173, 28, 221, 152, 98, 18, 75, 137, 167, 44,
+    175, 234, 174, 7, 179, 200, 238, 236, 126, 150, 102, 39, 178, 73, 215, 255, 217,
+};
+
+static void test_cmyk(void **state)
+{
+    (void)state;
+    static const uint8_t wanted[] = {1, 255, 255, 184, 0, 184, 206, 198, 190,  // TensorFlow's decode_jpeg
+                                     120, 120, 3, 145, 101, 56, 2, 1, 1};
+    mu_tensor *jpeg = mu_tensor_byte_strings(0, NULL, &(mu_string){(const char *)inks, sizeof inks});
+    mu_tensor *image = mu_decode_image(jpeg, 0);
+    assert_non_null(image);
+    assert_true(mu__shape_equal(&image->shape, &(mu_shape){3, {2, 3, 3}}));
+    assert_memory_equal(mu_tensor_data(image), wanted, sizeof wanted);
+    assert_null(mu_decode_image(jpeg, 1));
+    expect_error(MU_UNIMPLEMENTED, "CMYK colours, which are not decoded to gray");
+}
+
 static char root[] = "muster-image-XXXXXX";
 
 static void put(const char *folder, const char *name, int64_t shade)
@@ -118,6 +152,7 @@ static void test_folder(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {DATA_TEST(test_png_and_back), DATA_TEST(test_refusals), DATA_TEST(test_folder)};
+    const struct CMUnitTest tests[] = {DATA_TEST(test_png_and_back), DATA_TEST(test_refusals), DATA_TEST(test_cmyk),
+                                       DATA_TEST(test_folder)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
