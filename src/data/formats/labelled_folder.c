@@ -71,7 +71,18 @@ static entry_kind kind_of(const mu_folder_kind *kind, const char *folder, const 
     return S_ISREG(found.st_mode) && has_end(kind, name) ? SAMPLE : OTHER;
 }
 
-// Adds the samples of a folder and of the folders in it.
+// The order of Keras, which takes each folder's own files together: by the path of the folder, then by the file's name.
+static int by_folder(const void *a, const void *b)
+{
+    const char *const path_a = *(char *const *)a, *const path_b = *(char *const *)b;
+    const size_t n_a = (size_t)(strrchr(path_a, '/') - path_a), n_b = (size_t)(strrchr(path_b, '/') - path_b);
+    const int order = memcmp(path_a, path_b, MU_MIN(n_a, n_b));
+    if (order != 0 || n_a != n_b)
+        return order != 0 ? order : n_a < n_b ? -1 : 1;
+    return strcmp(path_a + n_a, path_b + n_b);
+}
+
+// Adds the samples of a folder and of the folders in it, in no order.
 static mu_status add_samples(const mu_folder_kind *of, const char *folder, int depth, names *samples)
 {
     names entries = {0};
@@ -90,6 +101,16 @@ static mu_status add_samples(const mu_folder_kind *of, const char *folder, int d
     }
     names_free(&entries);
     return status;
+}
+
+// Adds the samples of a folder in order.
+static mu_status add_sorted(const mu_folder_kind *of, const char *folder, int depth, names *samples)
+{
+    const size_t before = samples->n;
+    MU_TRY(add_samples(of, folder, depth, samples));
+    if (samples->n - before > 1)
+        qsort(samples->items + before, samples->n - before, sizeof *samples->items, by_folder);
+    return MU_OK;
 }
 
 // The folders in a folder, and links to folders: the classes, as in Keras.
@@ -137,12 +158,12 @@ static mu_status refuse_none(const mu_folder_kind *of, const char *directory, bo
 static mu_status list_samples(const mu_folder_kind *of, const char *directory, bool labelled, listing *l)
 {
     if (!labelled)
-        MU_TRY(add_samples(of, directory, 0, &l->samples));
+        MU_TRY(add_sorted(of, directory, 0, &l->samples));
     else
         MU_TRY(list_classes(of, directory, &l->classes));
     for (size_t i = 0; i < l->classes.n; i++) {
         char *path = mu__sprintf("%s/%s", directory, l->classes.items[i]);
-        const mu_status status = path != NULL ? add_samples(of, path, 1, &l->samples) : MU_RESOURCE_EXHAUSTED;
+        const mu_status status = path != NULL ? add_sorted(of, path, 1, &l->samples) : MU_RESOURCE_EXHAUSTED;
         mu__free(path);
         MU_TRY(status);
         while (l->labels.n < l->samples.n)

@@ -75,6 +75,20 @@ static void links_are_classes(void **state)
     unlink(deeper);
 }
 
+// Keras takes a folder's own files before those of the folders in it, whatever their names.
+static void folders_follow_files(void **state)
+{
+    (void)state;
+    char path[200];
+    put("neg/Z/x.txt", "inner");
+    assert_elements(mu_dataset_text_folder(root, .batch_size = -1, .no_shuffle = true, .label_mode = "none"),
+                    "'bad film' 'so\nso' 'inner' ''");
+    snprintf(path, sizeof path, "%s/neg/Z/x.txt", root);
+    unlink(path);
+    *strrchr(path, '/') = '\0';
+    rmdir(path);
+}
+
 static void refuses(void **state)
 {
     (void)state;
@@ -94,7 +108,8 @@ static void refuses(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {DATA_TEST(texts_have_labels), DATA_TEST(links_are_classes), DATA_TEST(refuses)};
+    const struct CMUnitTest tests[] = {DATA_TEST(texts_have_labels), DATA_TEST(links_are_classes),
+                                       DATA_TEST(folders_follow_files), DATA_TEST(refuses)};
     if (mkdtemp(root) == NULL)
         return 1;
     put(files[0], "so\nso");
