@@ -9,6 +9,7 @@ typedef struct rebatch_state {
     mu_leaves leaves;    // of batch
     int64_t rows, at;    // rows in batch, and the next row
     int64_t piece;       // rebatch, split: number of the next piece
+    bool cut_short;      // rebatch: the input ended within a piece, so that was the last one, whatever size is next
 } rebatch_state;
 
 static void drop_batch(rebatch_state *state)
@@ -159,6 +160,7 @@ static mu_status collect(mu_stage *stage, int64_t wanted, collected *piece)
     while (piece->rows < wanted) {
         if (state->at == state->rows) {
             MU_TRY(take_batch(stage, &end));
+            state->cut_short = end;
             if (end)
                 return MU_OK;
             continue;
@@ -194,6 +196,9 @@ static mu_status rebatch_next(mu_stage *stage, mu_item *item, bool *end)
 {
     rebatch_state *state = stage->state;
     const rebatch_args *args = stage->dataset->args;
+    *end = state->cut_short;
+    if (*end)
+        return MU_OK;
     int64_t wanted = args->sizes.items[state->piece++ % args->sizes.n];
     if (wanted == 0) {
         item->value = empty_batch(stage);

@@ -27,6 +27,8 @@ static void test_rebatch(void **state)
     assert_elements(REBATCH(mu_dataset_batch(range(12), 4), 6), "[0 1 2 3 4 5] [6 7 8 9 10 11]");
     assert_elements(REBATCH(mu_dataset_batch(range(7), 3), 5), "[0 1 2 3 4] [5 6]");
     assert_elements(mu_dataset_rebatch(mu_dataset_batch(range(7), 3), 1, (int64_t[]){5}, true), "[0 1 2 3 4]");
+    // a short batch is the last, as in TensorFlow
+    assert_elements(REBATCH(mu_dataset_batch(range(1), 1), 2, 0, 1), "[0]");
 }
 
 static void test_rebatch_refuses(void **state)
