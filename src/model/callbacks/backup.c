@@ -19,7 +19,7 @@ typedef struct backup {
     mu_items *objects;  // besides the model; retained. NULL: none
     int64_t save_freq;  // 0: at the end of every epoch
     bool keep;          // keep the file after a successful end
-    int64_t steps;      // since the last backup
+    mu_counted_steps counted;  // since the last backup within an epoch
     char *folder;       // stored after the path
     char path[];
 } backup;
@@ -45,7 +45,6 @@ static mu_status save(backup *state, mu_model *model)
     const char *const metadata[] = {epoch_key, epoch, step_key, step, data_key, data, NULL};
     mu_status status = checkpoint ? mu__checkpoint_write(checkpoint, state->path, metadata) : mu_error_code();
     mu__free(data);
-    state->steps = 0;
     return status;
 }
 
@@ -85,7 +84,7 @@ static mu_status take_up(const backup *state, mu_model *model, mu_tensor_file *f
 static mu_status restore(const mu_logs *logs, void *arg)
 {
     backup *state = arg;
-    state->steps = 0;
+    state->counted = (mu_counted_steps){0};
     MU_TRY(mu__directory_make(state->folder));
     mu__temporary_sweep(state->path);
     if (access(state->path, F_OK) != 0)
@@ -102,10 +101,16 @@ static mu_status save_epoch(const mu_logs *logs, void *arg)
     return state->save_freq == 0 ? save(state, logs->model) : MU_OK;
 }
 
+static mu_status begin_epoch(const mu_logs *logs, void *arg)
+{
+    ((backup *)arg)->counted.last = logs->step;
+    return MU_OK;
+}
+
 static mu_status save_batch(const mu_logs *logs, void *arg)
 {
     backup *state = arg;
-    return ++state->steps >= state->save_freq ? save(state, logs->model) : MU_OK;
+    return mu__steps_are_due(&state->counted, logs, state->save_freq) ? save(state, logs->model) : MU_OK;
 }
 
 static mu_status save_interrupted(const mu_logs *logs, const char **saved_in, void *arg)
@@ -163,8 +168,8 @@ mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *given)
     snprintf(state->path, bytes, "%s%s", args.backup_dir, file);
     snprintf(state->folder, bytes, "%s", args.backup_dir);
     mu_callback *callback = mu__callback_built_in((mu_callback_args){
-        .on_train_begin = restore, .on_epoch_end = save_epoch, .on_batch_end = args.save_freq ? save_batch : NULL,
-        .on_train_end = finish}, state);
+        .on_train_begin = restore, .on_epoch_begin = begin_epoch, .on_epoch_end = save_epoch,
+        .on_batch_end = args.save_freq ? save_batch : NULL, .on_train_end = finish}, state);
     if (!callback)
         return NULL;
     state->objects = mu_retain(args.objects);

@@ -48,8 +48,20 @@ extern const char *const mu__monitor_modes[];
 bool mu__is_maximized(const mu_model *model, const char *name, const char *mode);
 // mu__improved returns whether the value is the best so far, which it then is from now on. NaN is never an improvement.
 bool mu__improved(mu_watched *watched, double value, bool maximized, double min_delta);
-// mu__number_text writes the shortest text that reads as this number, as Python does; bytes: 32 or more.
+// The steps that on_batch_end has seen, several at a time with .steps_per_execution (callbacks_checkpoint.c).
+typedef struct mu_counted_steps {
+    int64_t n;     // since the count began again
+    int64_t last;  // logs->step of the last call, or of on_epoch_begin: a run that is restored begins within an epoch
+} mu_counted_steps;
+// mu__steps_are_due counts on, over epochs and calls of fit, as Keras does. True: there were `freq`, and the count
+// begins again.
+bool mu__steps_are_due(mu_counted_steps *counted, const mu_logs *logs, int64_t freq);
+
+// mu__number_text writes the shortest text that reads as this number, as Python's repr() does; bytes: 32 or more.
 void mu__number_text(double value, size_t bytes, char *text);
+// mu__number_format writes a number as Python's format() does with a specification such as "", "02d", ".3f" or ".1%";
+// `whole`: as an int. False: there is no such specification, or no such one of an int; alignments are not there.
+bool mu__number_format(double value, bool whole, const char *spec, size_t bytes, char *out);
 // The learning rate of a model's optimizer (callbacks_log.c).
 mu_status mu__learning_rate_read(const mu_model *model, double *rate);
 mu_status mu__learning_rate_write(const mu_model *model, double rate);

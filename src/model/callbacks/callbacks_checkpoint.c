@@ -33,7 +33,7 @@ static const mu_field checkpoint_fields[] = {
 
 typedef struct checkpoint {
     mu_watched watched;
-    int64_t steps;  // since the last save
+    mu_counted_steps counted;  // since the last save
 } checkpoint;
 
 static bool holds_models(const char *path)
@@ -58,39 +58,6 @@ static mu_status checkpoint_complete(void *arguments)
     return MU_OK;
 }
 
-void mu__number_text(double value, size_t bytes, char *text)
-{
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, bytes, "%.*g", digits, value);
-        if (strtod(text, NULL) == value || isnan(value))
-            break;
-    }
-    if (isfinite(value) && !strpbrk(text, ".e"))
-        strncat(text, ".0", bytes - strlen(text) - 1);
-}
-
-// Writes a value as Python's format() does for specifications such as "", "02d", ".3f", "8.2e".
-static bool format_value(double value, bool whole, const char *spec, size_t bytes, char *out)
-{
-    char form[24];
-    const size_t n = strlen(spec), digits = strspn(spec, "0123456789.");
-    const char kind = n > 0 ? spec[n - 1] : '\0';
-    const bool one_point = strchr(spec, '.') == strrchr(spec, '.');  // printf does not accept "1.2.3f" either
-    if (n == 0 && !whole)
-        mu__number_text(value, bytes, out);
-    else if ((n == 0 || (kind == 'd' && digits == n - 1 && !strchr(spec, '.'))) && whole && n < 8) {
-        snprintf(form, sizeof form, "%%%.*slld", (int)(n ? n - 1 : 0), spec);
-        snprintf(out, bytes, form, (long long)value);
-    } else if (n > 0 && n < 8 && strchr("feg", kind) && digits == n - 1 && one_point &&
-               strspn(spec, "0123456789") <= 4) {
-        snprintf(form, sizeof form, "%%%s", spec);
-        snprintf(out, bytes, form, value);
-    } else {
-        return false;
-    }
-    return true;
-}
-
 static mu_status bad_field(const char *path, const char *field, const mu_logs *logs)
 {
     char known[512] = "";
@@ -112,7 +79,7 @@ static mu_status put_field(const char *path, char *field, const mu_logs *logs, b
     const bool epoch = strcmp(name, "epoch") == 0, batch = in_batch && strcmp(name, "batch") == 0;
     double value = epoch ? logs->epoch + 1 : (double)logs->step;
     const bool found = epoch || batch || mu__logged(logs, name, &value);
-    return found && format_value(value, epoch || batch, spec, bytes, out) ? MU_OK : bad_field(path, field, logs);
+    return found && mu__number_format(value, epoch || batch, spec, bytes, out) ? MU_OK : bad_field(path, field, logs);
 }
 
 // The path with its values; "{{" is a brace.
@@ -139,6 +106,15 @@ static mu_status format_path(const char *path, const mu_logs *logs, bool in_batc
                          "%zu characters", path, bytes - 1);
     out[used] = '\0';
     return MU_OK;
+}
+
+bool mu__steps_are_due(mu_counted_steps *counted, const mu_logs *logs, int64_t freq)
+{
+    counted->n += logs->step - counted->last;
+    counted->last = logs->step;
+    const bool due = counted->n >= freq;
+    counted->n = due ? 0 : counted->n;
+    return due;
 }
 
 enum { PATH_BYTES = 4096 };
@@ -232,20 +208,23 @@ static mu_status checkpoint_begin(const mu_logs *logs, void *arg)
     const mu_callback *callback = arg;
     const double threshold = ((const mu_model_checkpoint_args *)callback->args)->initial_value_threshold;
     checkpoint *state = callback->state;
-    state->steps = 0;
-    if (!state->watched.seen)  // a second fit continues from the best of the first
+    if (!state->watched.seen)  // a second fit continues from the best of the first, and counts its steps on
         state->watched = (mu_watched){.best = threshold, .seen = !isnan(threshold)};
     return check_files(callback->args, logs->model);
+}
+
+static mu_status checkpoint_epoch_begin(const mu_logs *logs, void *arg)
+{
+    ((checkpoint *)((const mu_callback *)arg)->state)->counted.last = logs->step;
+    return MU_OK;
 }
 
 static mu_status checkpoint_batch(const mu_logs *logs, void *arg)
 {
     const mu_callback *callback = arg;
     checkpoint *state = callback->state;
-    if (++state->steps < ((const mu_model_checkpoint_args *)callback->args)->save_freq)
-        return MU_OK;
-    state->steps = 0;
-    return save(callback, logs, true);
+    const int64_t save_freq = ((const mu_model_checkpoint_args *)callback->args)->save_freq;
+    return mu__steps_are_due(&state->counted, logs, save_freq) ? save(callback, logs, true) : MU_OK;
 }
 
 static mu_status checkpoint_epoch(const mu_logs *logs, void *arg)
@@ -261,8 +240,8 @@ mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *given)
         .class = {"model_checkpoint", "ModelCheckpoint", "mu_model_checkpoint", MU_OPTIONS(mu_model_checkpoint_args),
                   checkpoint_fields, checkpoint_complete},
         .state_bytes = sizeof(checkpoint),
-        .hooks = {.on_train_begin = checkpoint_begin, .on_batch_end = checkpoint_batch,
-                  .on_epoch_end = checkpoint_epoch}};
+        .hooks = {.on_train_begin = checkpoint_begin, .on_epoch_begin = checkpoint_epoch_begin,
+                  .on_batch_end = checkpoint_batch, .on_epoch_end = checkpoint_epoch}};
     mu_callback *callback = mu__callback_of_class(&class, given);
     if (!callback)
         return NULL;

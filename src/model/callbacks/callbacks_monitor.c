@@ -203,7 +203,7 @@ static mu_status reduce(plateau *state, const mu_reduce_lr_on_plateau_args *args
     double rate;
     char text[32];
     MU_TRY(mu__learning_rate_read(logs->model, &rate));
-    if (rate <= args->min_lr)
+    if (rate <= fmax(args->min_lr, (double)(float)args->min_lr))  // a rate in float32 may be min_lr rounded up
         return MU_OK;
     state->cooldown = args->cooldown;
     state->waited = 0;

@@ -1,10 +1,12 @@
 // Built-in callbacks: their files and file names, which value is better, what is restored, what is refused.
 // tests/conformance/callbacks.py compares their behaviour with Keras's.
+#include "../caught_output.h"
 #include "../scratch.h"
 #include "model/callbacks/callback_class.h"
 #include "model/training/training.h"
 #include "model_test.h"
 
+#include <math.h>
 #include <muster/saved_model.h>
 
 // Validates after every `freq` epochs.
@@ -75,6 +77,84 @@ static void checkpoints_have_values_in_their_names(void **state)
         expect_error(MU_INVALID_ARGUMENT, "; expected one of epoch, batch");
         assert_int_equal(steps, 0);
     }
+}
+
+// What Python 3.11 prints for these; NULL: format() refuses the specification.
+static void numbers_are_written_as_in_python(void **state)
+{
+    (void)state;
+    static const struct {
+        double value;
+        bool whole;
+        const char *spec, *text;
+    } rows[] = {
+        {20, false, "", "20.0"},           {1e16, false, "", "1e+16"},
+        {1e15, false, "", "1000000000000000.0"}, {9007199254740994, false, "", "9007199254740994.0"},
+        {1e-4, false, "", "0.0001"},       {1e-5, false, "", "1e-05"},
+        {1.5e-7, false, "", "1.5e-07"},    {-2.5, false, "", "-2.5"},
+        {-0.0, false, "", "-0.0"},         {-NAN, false, "", "nan"},
+        {-INFINITY, false, "", "-inf"},    {3, true, "", "3"},
+        {3, true, "02", "03"},             {3, true, "5d", "    3"},
+        {3, true, "+04d", "+003"},         {3, true, ".1f", "3.0"},
+        {3, true, ".2", NULL},             {.5, false, ".3", "0.5"},
+        {123.456, false, ".3", "1.23e+02"}, {9.996, false, ".3", "10.0"},
+        {3.7, false, ".1", "4e+00"},       {1.234e-5, false, ".2", "1.2e-05"},
+        {100, false, ".3", "1e+02"},       {.1, false, ".20", "0.10000000000000000555"},
+        {.91234, false, ".1%", "91.2%"},   {1.5, false, "8.2e", "1.50e+00"},
+        {-1.5, false, "08.2f", "-0001.50"}, {1.5, false, "+.1f", "+1.5"},
+        {.1, false, "6", "   0.1"},        {2.5, false, ".3G", "2.5"},
+        {1.5, false, "d", NULL},           {1.5, false, "x", NULL},
+        {1.5, false, ".f", NULL},          {1.5, false, "99999999999.1f", NULL},
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        char text[64] = "";
+        const bool is = mu__number_format(rows[i].value, rows[i].whole, rows[i].spec, sizeof text, text);
+        assert_int_equal(is, rows[i].text != NULL);
+        assert_true(!is || strcmp(text, rows[i].text) == 0);
+    }
+}
+
+// Three steps in each call of fit: the fifth and the tenth are in the second and the fourth, as in Keras.
+static void steps_are_counted_over_calls(void **state)
+{
+    (void)state;
+    mu_model *model = regression(1, .1);
+    mu_callback *writer = mu_model_checkpoint("five/{batch}", .save_freq = 5);
+    static const char *const files[] = {NULL, "five/2", NULL, "five/1"};
+    for (size_t i = 0; i < MU_COUNT(files); i++) {
+        need(train(model, 1, writer));
+        assert_true(!files[i] || is_file(files[i]));
+    }
+    assert_false(is_file("five/3"));
+}
+
+// With .steps_per_execution the hook is called once for several steps; a restored run begins within an epoch.
+static void steps_are_counted_in_loops(void **state)
+{
+    (void)state;
+    mu_counted_steps counted = {.last = 2};
+    static const int64_t seen[] = {4, 6, 7};
+    static const bool due[] = {false, true, false};
+    for (size_t i = 0; i < MU_COUNT(seen); i++)
+        assert_int_equal(mu__steps_are_due(&counted, &(mu_logs){.step = seen[i]}, 3), due[i]);
+}
+
+static void reduce_to_least(void *arg)
+{
+    mu_model *model = arg;
+    need(train(model, 4, mu_reduce_lr_on_plateau(.patience = 1, .min_delta = 1e9, .min_lr = .1, .verbose = true)));
+}
+
+// 0.1 in float32 is above 0.1: the rate is .min_lr already, and nothing is reduced or said.
+static void a_rate_of_float32_is_the_least(void **state)
+{
+    (void)state;
+    char said[1000];
+    assert_int_equal(mu_set_floatx(MU_F32), MU_OK);
+    mu_model *model = regression(1, .1);
+    catch_output(STDOUT_FILENO, reduce_to_least, model, said, sizeof said);
+    assert_string_equal(said, "");
+    assert_int_equal(mu_set_floatx(MU_F64), MU_OK);
 }
 
 // A path with a suffix of whole models: training continues from the file, and a model that the file could not hold is
@@ -336,6 +416,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(checkpoints_hold_whole_models),
+        MODEL_TEST(numbers_are_written_as_in_python), MODEL_TEST(steps_are_counted_over_calls),
+        MODEL_TEST(steps_are_counted_in_loops), MODEL_TEST(a_rate_of_float32_is_the_least),
         MODEL_TEST(epochs_without_validation_do_not_count), MODEL_TEST(best_checkpoints),
         MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan),
         MODEL_TEST(learning_rates_are_logged), MODEL_TEST(wrong_options),

@@ -1,0 +1,125 @@
+// Numbers as Python writes them: its repr(), and format() with a specification such as "02d", ".3f" or ".1%".
+#include "model/callbacks/callback_class.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { BODY_BYTES = 400, MOST_WIDTH = 64, MOST_PRECISION = 32 };  // the largest double has 309 digits before the point
+
+// Takes trailing zeros of a fraction away, and leaves one digit of it.
+static void shorten_fraction(char *text)
+{
+    size_t n = strlen(text);
+    while (n > 2 && text[n - 1] == '0' && text[n - 2] != '.')
+        text[--n] = '\0';
+}
+
+// Python's forms of a float with so many digits: a fraction, or from 10^most on and below 10^-4 an exponent.
+static void digits_text(double value, int digits, int most, size_t bytes, char *text)
+{
+    char form[40];
+    snprintf(form, sizeof form, "%.*e", digits - 1, value);
+    const int exponent = atoi(strchr(form, 'e') + 1);
+    if (exponent >= -4 && exponent < most) {
+        snprintf(text, bytes, "%.*f", MU_MAX(digits - 1 - exponent, 1), value);
+        shorten_fraction(text);
+        return;
+    }
+    char *mantissa_end = strchr(form, 'e'), *end = mantissa_end;
+    while (digits > 1 && end[-1] == '0')
+        end--;
+    end -= end[-1] == '.';
+    snprintf(text, bytes, "%.*s%s", (int)(end - form), form, mantissa_end);
+}
+
+void mu__number_text(double value, size_t bytes, char *text)
+{
+    char form[40];
+    int digits = 1;
+    if (!isfinite(value)) {
+        snprintf(text, bytes, "%s", isnan(value) ? "nan" : value < 0 ? "-inf" : "inf");
+        return;
+    }
+    for (; digits < 17; digits++) {
+        snprintf(form, sizeof form, "%.*e", digits - 1, value);
+        if (strtod(form, NULL) == value)
+            break;
+    }
+    digits_text(value, digits, 16, bytes, text);
+}
+
+// A specification of format(): [sign][0][width][.precision][type].
+typedef struct number_form {
+    char sign;      // '-': only of negative numbers
+    bool zeros;     // fill with zeros, not with spaces
+    int width;
+    int precision;  // -1: none
+    char type;      // '\0': none
+} number_form;
+
+// Reads digits up to a limit; false: there are none, or too large a number.
+static bool read_digits(const char **at, int most, int *out)
+{
+    const char *begin = *at;
+    for (*out = 0; **at >= '0' && **at <= '9' && *out <= most; ++*at)
+        *out = *out * 10 + (**at - '0');
+    return *at != begin && *out <= most;
+}
+
+static bool read_form(const char *spec, number_form *form)
+{
+    *form = (number_form){.sign = '-', .precision = -1};
+    if (*spec != '\0' && strchr("+- ", *spec))
+        form->sign = *spec++;
+    form->zeros = *spec == '0';
+    if (*spec >= '0' && *spec <= '9' && !read_digits(&spec, MOST_WIDTH, &form->width))
+        return false;
+    const bool point = *spec == '.';
+    spec += point;
+    if (point && !read_digits(&spec, MOST_PRECISION, &form->precision))
+        return false;
+    if (*spec != '\0')
+        form->type = *spec++;
+    return *spec == '\0';
+}
+
+// Writes a number of 0 or more without its sign.
+static bool body_text(double value, bool whole, const number_form *form, char text[BODY_BYTES])
+{
+    const int precision = form->precision < 0 ? 6 : form->precision;
+    char printf_form[] = "%.*f";
+    if (form->type == 'd' || (form->type == '\0' && whole)) {
+        snprintf(text, BODY_BYTES, "%lld", (long long)value);
+        return whole && form->precision < 0;
+    }
+    if (form->type == '\0' && form->precision < 0) {
+        mu__number_text(value, BODY_BYTES, text);
+    } else if (form->type == '\0' && isfinite(value)) {  // one digit behind the point counts as a digit
+        const int digits = MU_MAX(precision, 1);
+        digits_text(value, digits, digits - 1, BODY_BYTES, text);
+    } else if (form->type == '%') {
+        snprintf(text, BODY_BYTES, "%.*f%%", precision, value * 100);
+    } else {
+        printf_form[3] = form->type != '\0' ? form->type : 'f';
+        snprintf(text, BODY_BYTES, printf_form, precision, value);
+        return strchr("eEfFgG", printf_form[3]) != NULL;
+    }
+    return true;
+}
+
+bool mu__number_format(double value, bool whole, const char *spec, size_t bytes, char *out)
+{
+    number_form form;
+    char body[BODY_BYTES];
+    if (!read_form(spec, &form) || !body_text(fabs(value), whole, &form, body))
+        return false;
+    const bool negative = signbit(value) && !isnan(value);
+    const char sign[] = {negative ? '-' : form.sign == '-' ? '\0' : form.sign, '\0'};
+    const int fill = MU_MAX(form.width - (int)(strlen(sign) + strlen(body)), 0);
+    static const char zeros[MOST_WIDTH + 1] = "0000000000000000000000000000000000000000000000000000000000000000";
+    if (form.zeros)
+        snprintf(out, bytes, "%s%.*s%s", sign, fill, zeros, body);
+    else
+        snprintf(out, bytes, "%*s%s%s", fill, "", sign, body);
+    return true;
+}
