@@ -92,12 +92,14 @@ static mu_status describe_all(mu_fit_source *source, mu_dataset *records)
 
 // ---- One sample ---------------------------------------------------------------------------------
 
-static mu_tensor *tensor_of_bytes(mu_tensor *text)
+// `shape`: of the model's input. An image gets its channels, because data in colour often have some images in gray.
+static mu_tensor *tensor_of_bytes(mu_tensor *text, const mu_shape *shape)
 {
+    const int64_t channels = shape->rank == 3 && shape->dims[2] > 0 && shape->dims[2] <= 4 ? shape->dims[2] : 0;
     const mu_string string = mu__string_at(text, 0);
     const bool png = string.n >= 8 && memcmp(string.bytes, "\x89PNG\r\n\x1a\n", 8) == 0;
     const bool jpeg = string.n >= 3 && memcmp(string.bytes, "\xff\xd8\xff", 3) == 0;
-    return png || jpeg ? mu_decode_image(text, 0)
+    return png || jpeg ? mu_decode_image(text, (int)channels)
                        : mu_tensor_new(MU_U8, 1, (int64_t[]){(int64_t)string.n}, string.bytes);
 }
 
@@ -110,7 +112,7 @@ static mu_tensor *value_of(const mu_fit_source *source, const mu_value *example,
     if (x && mu__has_strings(x) && !label && wanted.dtype == MU_STRING)
         return x;
     if (x && mu__has_strings(x))
-        x = tensor_of_bytes(x);
+        x = tensor_of_bytes(x, label ? &mu__scalar_shape : &wanted.shape);
     if (!x)
         return NULL;
     if (label && mu_tensor_rank(x) == 1 && mu_tensor_dim(x, 0) == 1)

@@ -509,12 +509,13 @@ def fit_model():
 
 
 def test_fit_command(path, report):
-    """An epoch over images (PNG, and their bytes alone) and floats, written by TensorFlow, trains as in Keras."""
+    """An epoch over images (PNG, also in colour for a model in gray, and their bytes alone) and floats, written by TensorFlow, trains as in Keras."""
     generator = np.random.default_rng(3)
     images = generator.integers(0, 256, (20, 4, 3, 1)).astype(np.uint8)
     sizes, labels = generator.normal(size=(20, 2)).astype(np.float32), generator.integers(0, 3, 20)
     command = pathlib.Path(path).resolve().parent / "tools/muster"
-    for kind, encoded in (("PNG", lambda x: tf.io.encode_png(x).numpy()), ("uint8", lambda x: x.tobytes())):
+    for kind, encoded in (("PNG", lambda x: tf.io.encode_png(x).numpy()), ("uint8", lambda x: x.tobytes()),
+                          ("PNG in colour", lambda x: tf.io.encode_png(np.repeat(x, 3, axis=2)).numpy())):
         with tempfile.TemporaryDirectory() as folder, report.guard(f"muster fit, {kind}"):
             with tf.io.TFRecordWriter(f"{folder}/train.tfrecord") as writer:
                 for image, size, label in zip(images, sizes, labels):

@@ -206,7 +206,9 @@ static mu_status field_error(const csv_state *state, int column, mu_dtype dtype)
 {
     return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: \"%.40s\" is not a valid %s%s",
                      mu__file_stream_path(state->stream), (long long)state->line, column + 1, state->field.items,
-                     mu_dtype_name(dtype), state->line == 1 ? "; if the line is a header, give .skip_lines = 1" : "");
+                     mu_dtype_name(dtype),
+                     state->line == 1 ? "; if the line is a header, give .skip_lines = 1 (muster fit: --skip-lines 1)"
+                                      : "");
 }
 
 static mu_status store_number(const csv_state *state, int column, mu_dtype dtype, void *data, int64_t index)
