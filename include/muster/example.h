@@ -29,7 +29,8 @@ typedef struct mu_feature {
     // The value where the feature is missing, of `shape` or a scalar; FIXED without it: the feature must be there.
     // VARIABLE: a scalar that pads shorter examples at their end; default 0 or "". Retains: nothing after the call
     mu_tensor *default_value;
-    const char *lengths;      // VARIABLE: also give the numbers of steps (int64), under this name
+    // VARIABLE, and each feature of the sequences: also give the numbers of steps (int64), under this name
+    const char *lengths;
 } mu_feature;
 
 // mu_parse_example parses serialised Examples: a scalar of MU_STRING or a vector of uint8 is one, a vector of MU_STRING

@@ -41,7 +41,8 @@ static mu_status check_default(const char *function, const mu_feature *f)
     return mu__host_read(value) != NULL ? MU_OK : mu_error_code();
 }
 
-static mu_status check_feature(const char *function, int i, const mu_feature *f)
+// `steps`: of a sequence, whose steps are counted also where each has a fixed length.
+static mu_status check_feature(const char *function, int i, const mu_feature *f, bool steps)
 {
     enum { MORE_AXES = 3 };  // of the batch, the sequence and the steps
     if (f->name == NULL)
@@ -49,7 +50,7 @@ static mu_status check_feature(const char *function, int i, const mu_feature *f)
     if (f->dtype != MU_F32 && f->dtype != MU_I64 && f->dtype != MU_STRING)
         return mu__error(MU_INVALID_ARGUMENT, "%s: feature '%s' is to be %s; examples hold MU_F32, MU_I64 and "
                          "MU_STRING, which mu_cast converts later", function, f->name, mu_dtype_name(f->dtype));
-    if (f->lengths != NULL && f->length != MU_FEATURE_VARIABLE)
+    if (f->lengths != NULL && f->length != MU_FEATURE_VARIABLE && !steps)
         return mu__error(MU_INVALID_ARGUMENT, "%s: feature '%s' has a fixed length, and .lengths; drop one of them",
                          function, f->name);
     MU_TRY(mu__shape_check(&f->shape, function));
@@ -82,14 +83,14 @@ static mu_status keep_feature(mu_feature_list *list, const mu_feature *f, const 
     return MU_OK;
 }
 
-static mu_status keep_list(mu_feature_list *list, const char *function, int n, const mu_feature *features)
+static mu_status keep_list(mu_feature_list *list, const char *function, int n, const mu_feature *features, bool steps)
 {
     const char **keys = mu__calloc(2 * (size_t)n + 1, sizeof *keys);
     mu_value **leaves = mu__calloc(2 * (size_t)n + 1, sizeof *leaves);
     list->items = mu__calloc((size_t)n + 1, sizeof *list->items);
     mu_status status = keys != NULL && leaves != NULL && list->items != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < n; i++) {
-        status = check_feature(function, i, &features[i]);
+        status = check_feature(function, i, &features[i], steps);
         if (status == MU_OK)
             status = keep_feature(list, &features[i], keys, leaves);
     }
@@ -121,8 +122,8 @@ mu_example_form *mu__example_form_new(const char *function, int n_features, cons
     if (form == NULL)
         return NULL;
     form->sequential = sequential;
-    if (keep_list(&form->features, function, n_features, features) == MU_OK &&
-        (!sequential || keep_list(&form->sequences, function, n_sequences, sequences) == MU_OK))
+    if (keep_list(&form->features, function, n_features, features, false) == MU_OK &&
+        (!sequential || keep_list(&form->sequences, function, n_sequences, sequences, true) == MU_OK))
         return form;
     mu_release(form);
     return NULL;

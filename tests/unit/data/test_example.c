@@ -107,6 +107,11 @@ static void test_sequences(void **state)
     assert_value(batch, "(([7 8]),([1 2 3 4 5 6 0 0],['a' 'b' 'c' '' '' '' '' ''],[2 0]))");
     assert_int_equal(mu_tensor_rank(mu_value_get(mu_value_at(batch, 1), "points") ? mu_at(mu_value_at(batch, 1), 0)
                                     : NULL), 3);
+    const mu_feature counted = {.name = "points", .dtype = MU_F32, .shape = {1, {2}}, .lengths = "steps"};
+    batch = mu_parse_sequence_example(both(first, second), 1, &id, 1, &counted);
+    assert_value(batch, "(([7 8]),([1 2 3 4 5 6 0 0],[2 1]))");
+    assert_null(mu_parse_sequence_example(first, 1, &counted, 0, NULL));
+    expect_error(MU_INVALID_ARGUMENT, "feature 'points' has a fixed length, and .lengths");
     assert_null(mu_parse_sequence_example(second, 0, NULL, 1, &(mu_feature){.name = "x", .dtype = MU_I64}));
     expect_error(MU_INVALID_ARGUMENT, "example 0 has no sequence 'x'");
 }
