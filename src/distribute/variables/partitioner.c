@@ -204,7 +204,7 @@ int64_t mu__partition_count(mu_partitioner *partitioner, const mu_spec *spec, co
     for (int i = 1; i < n; i++)
         usable &= counts[i] == 1;
     if (usable)
-        return MU_MIN(counts[0], spec->shape.dims[0]);
+        return MU_MAX(MU_MIN(counts[0], spec->shape.dims[0]), 1);  // a variable without rows is one part
     describe_counts(n, counts, text, sizeof text);
     mu__error(MU_INVALID_ARGUMENT,
               "variable '%s': the partitioner returned %s; it must return one count per axis, 1 or more for axis 0 and "

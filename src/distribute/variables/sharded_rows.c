@@ -109,7 +109,7 @@ static mu_tensor *slice_sharded(mu_variable *variable, const int64_t *begin, con
         range = resolve_range(rows, begin[0], end[0], step, begin_mask & 1, end_mask & 1);
     mu_tensor *part = read_range(variable, &range);
     // What is left to do: the other axes, and the removal of axis 0.
-    int64_t begins[MU_MAX_RANK] = {0}, ends[MU_MAX_RANK] = {0}, steps[MU_MAX_RANK] = {1};
+    int64_t begins[MU_MAX_RANK] = {0}, ends[MU_MAX_RANK] = {0}, steps[MU_MAX_RANK] = {shrink_mask & 1 ? step : 1};
     for (int i = 1; i < variable->resource.spec.shape.rank; i++) {
         begins[i] = begin[i];
         ends[i] = end[i];

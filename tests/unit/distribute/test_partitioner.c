@@ -122,12 +122,27 @@ static void test_own_partitioner(void **state)
     assert_taken(MU_ABORTED, "no idea");
 }
 
+// TensorFlow's rule of least bytes returns [1] for no rows, which is a plain variable.
+static void test_no_rows(void **state)
+{
+    (void)state;
+    mu_variable *v = mu_sharded_variable_new(numbers(2, (int64_t[]){0, 3}, 1), "v",
+                                             .partitioner = mu_min_size_partitioner(4, 4));
+    assert_non_null(v);
+    assert_int_equal(mu_variable_shard_count(v), 0);
+    assert_int_equal(mu_tensor_elements(mu_variable_read(v)), 0);
+    assert_null(mu_sharded_variable_new(numbers(1, (int64_t[]){0}, 1), "w",
+                                        .partitioner = mu_fixed_shards_partitioner(2)));
+    assert_taken(MU_INVALID_ARGUMENT, "returned [0]");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(test_formulas),
         MODEL_TEST(test_refusals),
         MODEL_TEST(test_own_partitioner),
+        MODEL_TEST(test_no_rows),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -171,6 +171,14 @@ static void test_single_rows(void **state)
             assert_null(mu_variable_strided_slice(v, (int64_t[]){i, 0}, (int64_t[]){0, 2}, NULL, 0, 0, 1));
             assert_taken(MU_OUT_OF_RANGE, "8 rows");
         }
+        // A single row has no stride, whatever the number of parts.
+        for (int64_t step = -2; step <= 2; step++) {
+            mu_tensor *row = mu_variable_strided_slice(v, (int64_t[]){1, 0}, (int64_t[]){2, 2},
+                                                       (int64_t[]){step, 1}, 0, 0, 1);
+            assert_int_equal(row != NULL, step > 0);
+            if (!row)
+                assert_taken(MU_INVALID_ARGUMENT, "of axis 0, of which one element is taken");
+        }
     }
 }
 
