@@ -77,8 +77,8 @@ typedef struct mu_parameter_server_strategy_args {
 // server is lost while it is, its variables are in doubt: they cannot be read, and no further step can be scheduled,
 // until they are assigned or restored.
 //
-// A server that ends loses its variables, and the steps that need them fail with UNAVAILABLE, unless there are copies
-// or snapshots. With replicas 1 every server's variables, accumulators and rows of embedding tables are on a second
+// A server that ends loses its variables, and what needs them fails with UNAVAILABLE, also when the server has started
+// again, unless there are copies or snapshots. With replicas 1 every server's variables, accumulators and rows of embedding tables are on a second
 // server too. An update counts as done when both have it; if one of them is lost, the other takes over, without a
 // restart of anything, and a server that starts again, or another one, becomes the second. No update that was
 // acknowledged is lost, and one that had to be sent again is applied once, unless both are lost before a new copy is

@@ -191,6 +191,11 @@ const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, con
 // the process that was connected last is gone: it has ended its connection, and its address refuses new ones.
 void mu__client_watch(mu_rpc_client *client, void (*changed)(void *arg), void *arg);
 uint64_t mu__client_server(mu_rpc_client *client, bool *gone);
+// mu__client_keep says that what this process makes on the server from now on is all that it has there.
+// mu__client_has_lost returns whether that is lost, because the server's process is another one since. The first comes
+// before all calls of the second; without it nothing is lost.
+void mu__client_keep(mu_rpc_client *client);
+bool mu__client_has_lost(mu_rpc_client *client);
 // mu__client_ended counts the connections to the server that this end has closed or has seen end: whoever holds
 // something that a connection's end takes back compares two counts. Takes no lock.
 unsigned mu__client_ended(const mu_rpc_client *client);

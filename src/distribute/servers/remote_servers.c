@@ -5,6 +5,7 @@
 #include "base/system.h"
 #include "cluster/cluster.h"
 #include "distribute/strategies/parameter_server.h"
+#include "rpc/rpc.h"
 #include "rpc/services/service.h"
 
 #define PAUSE_NS 50000000
@@ -42,7 +43,9 @@ static mu_status clear_server(mu_rpc_client *client, int i, int64_t deadline)
 {
     char text[80];
     snprintf(text, sizeof text, "mu_parameter_server_strategy: parameter server %d: ", i);
-    if (try_to_clear(client, deadline) != MU_OK)
+    if (try_to_clear(client, deadline) == MU_OK)
+        mu__client_keep(client);
+    else
         mu__error_begin(0, text);
     return mu_error_code();
 }

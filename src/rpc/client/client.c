@@ -705,6 +705,13 @@ uint64_t mu_rpc_client_server(mu_rpc_client *client)
     return mu__need(client, "mu_rpc_client_server: the client") == MU_OK ? mu__client_server(client, &gone) : 0;
 }
 
+void mu__client_keep(mu_rpc_client *client) { client->keeper = mu_rpc_client_server(client); }
+
+bool mu__client_has_lost(mu_rpc_client *client)
+{
+    return client->keeper != 0 && client->keeper != mu_rpc_client_server(client);
+}
+
 // ---- The server's methods -----------------------------------------------------------------------
 
 static char *text_at(const mu_value *row, int i)

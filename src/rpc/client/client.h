@@ -73,6 +73,7 @@ struct mu_rpc_client {
     atomic_bool cancels;          // a call was cancelled, and the thread has not seen it
     int64_t due_ns;               // no call's deadline is earlier
     uint64_t n_calls, server;     // server: its number; 0: not connected
+    uint64_t keeper;              // the server that keeps what this process has made (mu__client_keep); 0: not known
     // Names that no deletion request has yet (forgotten.c).
     struct { char **items; size_t n, capacity; } forgotten[MU_N_RELEASED];
     struct {

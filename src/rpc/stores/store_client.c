@@ -527,6 +527,24 @@ static mu_status end_calls(int n, mu_remote_call *calls, waiting_call *waiting, 
     return status;
 }
 
+// What another process of a server lacks was there before, so it is lost, and not a name that was never there. A store's
+// copies outlive a server.
+static void tell_what_is_lost(const char *method, mu_rpc_client *client)
+{
+    static const char why[] = "the parameter server has started again, and its variables and tables are lost; start the "
+                              "program again, and restore a checkpoint";
+    int store;
+    char text[MU_FAILURE_TEXT];
+    mu_error_value error;
+    if (mu_error_code() != MU_NOT_FOUND || mu__client_routed(client, &store) != NULL || !mu__client_has_lost(client))
+        return;
+    mu__error_move(&error);
+    error.code = MU_UNAVAILABLE;
+    snprintf(error.message, sizeof error.message, "%s",
+             mu__call_failure(text, method, mu__client_address(client), why));
+    mu__error_raise(&error);
+}
+
 // Puts in front of an error what its call was about.
 static void name_subject(const mu_remote_subject *subject)
 {
@@ -565,12 +583,14 @@ mu_status mu__remote_calls(const char *method, int n, mu_remote_call *calls)
         status = end_calls(n, calls, waiting, &at);
     if (status != MU_OK && waiting != NULL)
         settle_all(n, calls, waiting);
-    if (status != MU_OK && n > 0)
+    if (status != MU_OK && n > 0) {
+        tell_what_is_lost(method, calls[at].client);
         name_subject(&calls[at].subject);
+    }
     for (int i = 0; waiting != NULL && i < n; i++)
         mu__store_request_free(waiting[i].request);
     mu__free(waiting);
-    return status;
+    return mu_error_code();
 }
 
 mu_value *mu__remote_call(mu_rpc_client *client, const char *method, mu_remote_subject subject, mu_value *arguments)

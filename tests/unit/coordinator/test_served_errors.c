@@ -76,36 +76,96 @@ static void expect_text(mu_status code, const char *begin, const char *method)
                  mu_status_name(error.code), error.message);
 }
 
+typedef struct request {
+    void (*call)(const things *t);
+    const char *begin, *method;
+} request;
+
+// On what the servers have, and on what is new there.
+static const request old_things[] = {
+    {read_w, "read_variable of variable 'w': ", "muster.apply"},
+    {assign_w, "assign_variable of variable 'w': ", "muster.apply"},
+    {add_to_w, "assign_add_variable of variable 'w': ", "muster.apply"},
+    {look_up_w, "gather_variable of variable 'w': ", "muster.variable.rows"},
+    {scatter_to_w, "scatter_variable of variable 'w': ", "muster.apply"},
+    {look_up, "embedding_table_lookup of embedding table 'clicks': ", "muster.table.lookup"},
+    {update, "embedding_table_update of embedding table 'clicks': ", "muster.table.update"},
+    {count_rows, "state of embedding table 'clicks': ", "muster.table.state"},
+    {add_gradient, "resource_accumulator_apply_gradient of accumulator 'sums': ", "muster.apply"},
+    {take_gradient, "taking a gradient of accumulator 'sums': ", "muster.accumulator.take"},
+};
+static const request new_things[] = { // and what is done already on a server that has lost it
+    {close_sums, "closing accumulator 'sums': ", "muster.accumulator.close"},
+    {make_variable, "creating variable 'new': ", "muster.variable.create"},
+    {make_table, "creating embedding table 'more': ", "muster.table.create"},
+    {make_accumulator, "creating accumulator 'others': ", "muster.accumulator.create"},
+};
+
+static void expect_unavailable(const things *t, const request *r)
+{
+    r->call(t);
+    expect_text(MU_UNAVAILABLE, r->begin, r->method);
+}
+
 static void test_a_server_that_is_away(void **state)
 {
-    static const struct {
-        void (*call)(const things *t);
-        const char *begin, *method;
-    } table[] = {
-        {read_w, "read_variable of variable 'w': ", "muster.apply"},
-        {assign_w, "assign_variable of variable 'w': ", "muster.apply"},
-        {add_to_w, "assign_add_variable of variable 'w': ", "muster.apply"},
-        {look_up_w, "gather_variable of variable 'w': ", "muster.variable.rows"},
-        {scatter_to_w, "scatter_variable of variable 'w': ", "muster.apply"},
-        {look_up, "embedding_table_lookup of embedding table 'clicks': ", "muster.table.lookup"},
-        {update, "embedding_table_update of embedding table 'clicks': ", "muster.table.update"},
-        {count_rows, "state of embedding table 'clicks': ", "muster.table.state"},
-        {add_gradient, "resource_accumulator_apply_gradient of accumulator 'sums': ", "muster.apply"},
-        {take_gradient, "taking a gradient of accumulator 'sums': ", "muster.accumulator.take"},
-        {close_sums, "closing accumulator 'sums': ", "muster.accumulator.close"},
-        {make_variable, "creating variable 'new': ", "muster.variable.create"},
-        {make_table, "creating embedding table 'more': ", "muster.table.create"},
-        {make_accumulator, "creating accumulator 'others': ", "muster.accumulator.create"},
-    };
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_server *servers[2];
     things t = make_things(strategy_of_two(servers, 0));
     for (int i = 0; i < 2; i++)
         mu_server_stop(servers[i]);
-    for (size_t i = 0; i < sizeof table / sizeof *table; i++) {
-        table[i].call(&t);
-        expect_text(MU_UNAVAILABLE, table[i].begin, table[i].method);
+    for (size_t i = 0; i < MU_COUNT(old_things); i++)
+        expect_unavailable(&t, &old_things[i]);
+    for (size_t i = 0; i < MU_COUNT(new_things); i++)
+        expect_unavailable(&t, &new_things[i]);
+    mu_pool_close(pool);
+}
+
+// ---- A server that has started again ------------------------------------------------------------
+
+static void start_again(mu_server *server)
+{
+    char text[100];
+    snprintf(text, sizeof text, "{\"local\": [\"%s\"]}", mu_server_target(server) + strlen("muster://"));
+    assert_int_equal(mu_server_stop(server), MU_OK);
+    assert_non_null(mu_server_new(mu_simple_cluster_resolver(mu_cluster_spec_parse(text))));
+}
+
+// Calls until the client is connected again.
+static void expect_lost(const things *t, const request *r)
+{
+    mu_error error;
+    do {
+        r->call(t);
+        error = mu_error_take();
+    } while (error.code == MU_UNAVAILABLE && strstr(error.message, "cannot be reached") != NULL);
+    mu_fail(error.code, "%s", error.message);
+    if (strstr(mu_error_message(), "has started again, and its variables and tables are lost") == NULL)
+        fail_msg("%s", mu_error_message());
+    expect_text(MU_UNAVAILABLE, r->begin, r->method);
+}
+
+// What a server has lost is not a name that was never there: who takes NOT_FOUND of a restored checkpoint for the first
+// run of a program would train again from the beginning. What is new can be made there.
+static void test_a_server_that_has_started_again(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_server *servers[2];
+    things t = make_things(strategy_of_two(servers, 0));
+    mu_checkpoint *checkpoint = mu_checkpoint_new(.variables = mu_variables(t.w, MU_END));
+    assert_int_equal(mu_checkpoint_save(checkpoint, "served_errors.safetensors"), MU_OK);
+    for (int i = 0; i < 2; i++)
+        start_again(servers[i]);
+    for (size_t i = 0; i < MU_COUNT(old_things); i++)
+        expect_lost(&t, &old_things[i]);
+    assert_int_equal(mu_checkpoint_restore(checkpoint, "served_errors.safetensors"), MU_UNAVAILABLE);
+    mu_error_take();
+    unlink("served_errors.safetensors");
+    for (size_t i = 0; i < MU_COUNT(new_things); i++) {
+        new_things[i].call(&t);
+        assert_int_equal(mu_error_take().code, MU_OK);
     }
     mu_pool_close(pool);
 }
@@ -152,6 +212,7 @@ static void test_texts(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_server_that_is_away),
+                                       cmocka_unit_test(test_a_server_that_has_started_again),
                                        cmocka_unit_test(test_what_a_server_refuses), cmocka_unit_test(test_texts)};
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }
