@@ -78,16 +78,16 @@ typedef struct mu_parameter_server_strategy_args {
 // until they are assigned or restored.
 //
 // A server that ends loses its variables, and what needs them fails with UNAVAILABLE, also when the server has started
-// again, unless there are copies or snapshots. With replicas 1 every server's variables, accumulators and rows of embedding tables are on a second
-// server too. An update counts as done when both have it; if one of them is lost, the other takes over, without a
-// restart of anything, and a server that starts again, or another one, becomes the second. No update that was
-// acknowledged is lost, and one that had to be sent again is applied once, unless both are lost before a new copy is
-// complete; a take of gradients that waits keeps waiting at the other. Synchronous steps and the visitation guarantee
-// then hold although servers are lost. With snapshot_every all variables are written to snapshot_folder, which all
-// servers must reach under this path, as one state of all servers; when a server is lost that has no copy, all
-// variables go back to the last snapshot. What was acknowledged after it is lost; the log says so, and
-// mu_parameter_server_recovery counts it. docs/decisions/0040 has what orders hold. Without copies and snapshots
-// updates are as fast as the network; a copy adds its round trip to each update.
+// again, unless there are copies or snapshots. With replicas 1 every server's variables, accumulators and rows of
+// embedding tables are on a second server too. An update counts as done when both have it; if one of them is lost, the
+// other takes over, without a restart of anything, and a server that starts again, or another one, becomes the second.
+// No update that was acknowledged is lost, and one that had to be sent again is applied once, unless both are lost
+// before a new copy is complete; a take of gradients that waits keeps waiting at the other. Synchronous steps and the
+// visitation guarantee then hold although servers are lost. With snapshot_every all variables are written to
+// snapshot_folder, which all servers must reach under this path, as one state of all servers; when a server is lost
+// that has no copy, all variables go back to the last snapshot. What was acknowledged after it is lost; the log says
+// so, and mu_parameter_server_recovery counts it. docs/decisions/0040 has what orders hold. Without copies and
+// snapshots updates are as fast as the network; a copy adds its round trip to each update.
 //
 // Blocks: until all parameter servers are there, at most MUSTER_TIMEOUT; workers may come later. Errors:
 // INVALID_ARGUMENT for an empty cluster, another job, a task of this process that is not in the cluster, two chiefs or

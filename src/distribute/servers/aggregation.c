@@ -104,11 +104,11 @@ mu_accumulator *mu__deferred_accumulator(const mu_variable *variable, const char
     const mu_conditional_accumulator_args args = {.size = sizeof args, .dtype = values->dtype, .shape = &values->shape,
                                                   .name = name, .reduction_type = "SUM"};
     mu_servers *servers = variable->owner ? ((mu_strategy *)variable->owner)->servers : NULL;
+    void *home = variable->n_shards > 0 ? variable->shards[0]->resource.home : variable->resource.home;
     mu_suspended suspended = mu__trace_suspend();
-    mu_accumulator *made = !name                             ? NULL
-                           : servers && variable->resource.home
-                               ? mu__remote_accumulator_new(variable->resource.home, mu__new_name(servers, name), &args,
-                                                            false)
+    mu_accumulator *made = !name ? NULL
+                           : servers && home
+                               ? mu__remote_accumulator_new(home, mu__new_name(servers, name), &args, false)
                                : mu__accumulator_new(&args, false);
     mu__trace_resume(suspended);
     mu__free(name);

@@ -8,6 +8,7 @@
 #include "base/callback.h"
 #include "distribute/strategies/parameter_server.h"
 #include "graph/trace.h"
+#include "graph/variables/variable_parts.h"
 #include "rpc/services/service.h"
 
 #include <muster/ops.h>
@@ -34,31 +35,6 @@ static mu_tensor *sharded_read(mu_variable *variable)
     return whole;
 }
 
-// Rows [begin, begin + n) of a tensor.
-static mu_tensor *rows_of(mu_tensor *value, int64_t begin, int64_t n)
-{
-    int64_t begins[MU_MAX_RANK] = {begin}, sizes[MU_MAX_RANK] = {n};
-    for (int i = 1; value && i < value->shape.rank; i++)
-        sizes[i] = -1;
-    return mu_slice(value, begins, sizes);
-}
-
-static int64_t rows_in(const mu_variable *variable)
-{
-    return variable->resource.spec.shape.dims[0];
-}
-
-// In a trace the assignments to the parts get the whole variable's name (mu_node.name).
-static mu_status name_update(const mu_variable *variable)
-{
-    const mu_graph_trace *trace = (const mu_graph_trace *)mu__context()->trace;
-    mu_node *last = trace && trace->graph->nodes.n > 0 ? trace->graph->nodes.items[trace->graph->nodes.n - 1] : NULL;
-    if (!last || last->name || !(last->flags & MU_OP_WRITES))
-        return MU_OK;
-    last->name = mu__arena_strdup(&trace->graph->arena, variable->resource.name);
-    return last->name ? MU_OK : MU_RESOURCE_EXHAUSTED;
-}
-
 // Whether all parts can be asked at the same time: a trace and a tape note one op after the other, and the rules of a
 // part that is in doubt note that it has a value again.
 static bool can_ask_all(const mu_variable *variable)
@@ -78,7 +54,7 @@ static mu_status ask_all(const mu_variable *variable, mu_update kind, mu_tensor 
     mu_tensor **rows = mu__calloc((size_t)n, sizeof *rows);
     for (int i = 0; parts && rows && i < n; i++) {
         parts[i] = &variable->shards[i]->resource;
-        rows[i] = rows_of(value, variable->shards[i]->slice->offset, rows_in(variable->shards[i]));
+        rows[i] = mu__rows_of_part(variable->shards[i], value);
     }
     const mu_status status =
         mu__pending() ? mu_error_code() : mu__remote_update_each(ops[kind], n, parts, rows);
@@ -87,19 +63,18 @@ static mu_status ask_all(const mu_variable *variable, mu_update kind, mu_tensor 
     return status;
 }
 
+static mu_status update_part(mu_variable *part, mu_update kind, mu_tensor *rows)
+{
+    static mu_status (*const updates[])(mu_variable *, mu_tensor *) = {mu_variable_assign, mu_variable_assign_add,
+                                                                       mu_variable_assign_sub};
+    return updates[kind](part, rows);
+}
+
 static mu_status sharded_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
     if (can_ask_all(variable))
         return ask_all(variable, kind, value);
-    static mu_status (*const updates[])(mu_variable *, mu_tensor *) = {mu_variable_assign, mu_variable_assign_add,
-                                                                       mu_variable_assign_sub};
-    for (int i = 0; i < variable->n_shards; i++) {
-        mu_variable *shard = variable->shards[i];
-        mu_tensor *rows = rows_of(value, shard->slice->offset, rows_in(shard));
-        MU_TRY(rows ? updates[kind](shard, rows) : mu_error_code());
-        MU_TRY(name_update(variable));
-    }
-    return MU_OK;
+    return mu__update_parts(variable, kind, value, update_part);
 }
 
 static const mu_variable_rules sharded_rules = {.read = sharded_read, .update = sharded_update,
@@ -150,7 +125,7 @@ static mu_status set_slices(mu_variable *whole)
     int64_t offset = 0;
     for (int i = 0; i < whole->n_shards; i++) {
         MU_TRY(mu__variable_set_slice(whole->shards[i], whole->resource.name, &whole->resource.spec.shape, offset));
-        offset += rows_in(whole->shards[i]);
+        offset += whole->shards[i]->resource.spec.shape.dims[0];
     }
     return MU_OK;
 }
@@ -173,7 +148,7 @@ static mu_variable *new_sharded(int n, mu_variable *const *variables, const char
     whole->shards = mu__calloc((size_t)n, sizeof *whole->shards);
     for (int i = 0; whole->shards && i < n; i++) {
         whole->shards[whole->n_shards++] = mu_retain(variables[i]);
-        whole->resource.spec.shape.dims[0] += rows_in(variables[i]);
+        whole->resource.spec.shape.dims[0] += variables[i]->resource.spec.shape.dims[0];
     }
     if (whole->resource.name && whole->shards && mu__shape_check(&whole->resource.spec.shape, name) == MU_OK &&
         set_slices(whole) == MU_OK)
@@ -255,7 +230,7 @@ static mu_tensor *part_value(const making *m, int64_t i)
         return value;
     if (value->dtype == info.dtype && mu__shape_equal(&value->shape, &info.full_shape)) {
         warn_of_size(m);
-        return rows_of(value, begin, info.shape.dims[0]);
+        return mu__rows_of(value, begin, info.shape.dims[0]);
     }
     mu__error(MU_INVALID_ARGUMENT, "variable '%s': initial_value_fn returned %s%s for part %lld; return the part, "
               "%s%s, or the whole value", m->name, mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen),

@@ -4,6 +4,7 @@
 // without a strategy there is one component and no rule.
 #include "base/callback.h"
 #include "graph/trace.h"
+#include "graph/variables/variable_parts.h"
 
 #include <muster/ops.h>
 
@@ -160,6 +161,43 @@ mu_variable_aggregation mu_variable_aggregation_of(const mu_variable *variable)
     return variable ? variable->aggregation : MU_AGGREGATION_NONE;
 }
 
+// ---- Parts --------------------------------------------------------------------------------------
+
+mu_tensor *mu__rows_of(mu_tensor *value, int64_t begin, int64_t n)
+{
+    int64_t begins[MU_MAX_RANK] = {begin}, sizes[MU_MAX_RANK] = {n};
+    for (int i = 1; value && i < value->shape.rank; i++)
+        sizes[i] = -1;
+    return mu_slice(value, begins, sizes);
+}
+
+mu_tensor *mu__rows_of_part(const mu_variable *part, mu_tensor *value)
+{
+    return mu__rows_of(value, part->slice->offset, part->resource.spec.shape.dims[0]);
+}
+
+// In a trace the assignments to the parts get the whole variable's name (mu_node.name).
+static mu_status name_update(const mu_variable *variable)
+{
+    const mu_graph_trace *trace = (const mu_graph_trace *)mu__context()->trace;
+    mu_node *last = trace && trace->graph->nodes.n > 0 ? trace->graph->nodes.items[trace->graph->nodes.n - 1] : NULL;
+    if (!last || last->name || !(last->flags & MU_OP_WRITES))
+        return MU_OK;
+    last->name = mu__arena_strdup(&trace->graph->arena, variable->resource.name);
+    return last->name ? MU_OK : MU_RESOURCE_EXHAUSTED;
+}
+
+mu_status mu__update_parts(mu_variable *variable, mu_update update, mu_tensor *value,
+                           mu_status (*update_part)(mu_variable *part, mu_update update, mu_tensor *rows))
+{
+    for (int i = 0; i < variable->n_shards; i++) {
+        mu_tensor *rows = mu__rows_of_part(variable->shards[i], value);
+        MU_TRY(rows ? update_part(variable->shards[i], update, rows) : mu_error_code());
+        MU_TRY(name_update(variable));
+    }
+    return MU_OK;
+}
+
 // ---- Reads and writes ---------------------------------------------------------------------------
 
 mu_tensor *mu__variable_read(mu_variable *variable)
@@ -173,6 +211,8 @@ mu_status mu__variable_update(mu_variable *variable, mu_update update, mu_tensor
 {
     static const mu_op *const ops[] = {&mu_op_assign_variable, &mu_op_assign_add_variable, &mu_op_assign_sub_variable};
     mu_resource *resource = &variable->resource;
+    if (variable->n_shards > 0)
+        return mu__update_parts(variable, update, value, mu__variable_update);
     return mu__apply(ops[update], NULL, 1, &value, 1, &resource, NULL);
 }
 

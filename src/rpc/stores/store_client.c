@@ -527,12 +527,12 @@ static mu_status end_calls(int n, mu_remote_call *calls, waiting_call *waiting, 
     return status;
 }
 
-// What another process of a server lacks was there before, so it is lost, and not a name that was never there. A store's
-// copies outlive a server.
+// What another process of a server lacks was there before, so it is lost, and not a name that was never there. A
+// store's copies outlive a server.
 static void tell_what_is_lost(const char *method, mu_rpc_client *client)
 {
-    static const char why[] = "the parameter server has started again, and its variables and tables are lost; start the "
-                              "program again, and restore a checkpoint";
+    static const char why[] = "the parameter server has started again, and its variables and tables are lost; start "
+                              "the program again, and restore a checkpoint";
     int store;
     char text[MU_FAILURE_TEXT];
     mu_error_value error;
