@@ -2,6 +2,9 @@
 // Strategy.run, reads and assignments, and what must not change one copy of several.
 #include "cases.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
 #define RUN(i) ((i) ? traced : eager)
 
 static mu_value *square(mu_value *arguments, void *arg)
@@ -249,6 +252,94 @@ static void variables_as_arguments(void)
     CHECK(mu_function_trace_count(g) == 6);
 }
 
+// ---- Owners ------------------------------------------------------------------------------------
+
+static mu_value *make_once(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_variable **made = arg;
+    if (!*made)
+        *made = mu_retain(mu_variable_new(scalar(1), "made"));
+    return read_of(*made);
+}
+
+// A variable that is made where no other strategy is in force has no strategy, wherever the function runs.
+static void made_under_none(void)
+{
+    mu_strategy *none = mu_default_strategy();
+    mu_variable *made[4] = {NULL};
+    MU_SCOPE(none)
+        made[0] = mu_retain(mu_variable_new(scalar(1), "made"));
+    CHECK(mu_run(none, mu_function_new(make_once, &made[1]), NULL));
+    CHECK(mu_run_callback(none, make_once, &made[2], NULL));
+    CHECK(mu_function_call(mu_function_new(make_once, &made[3]), NULL));
+    for (int i = 0; i < 4; i++) {
+        CHECK(made[i] && mu_variable_created_in_scope(none, made[i]) && !mu_variable_strategy(made[i]));
+        mu_release(made[i]);
+    }
+}
+
+// testWarmStart, testInitializeFromCheckpoint: what any strategy saved, any other restores into every copy.
+static void files_of_others(void)
+{
+    char path[] = "/tmp/muster-pin-XXXXXX";
+    const int file = mkstemp(path);
+    mu_strategy *all[] = {mu_default_strategy(), mu_one_device_strategy("CPU:0"), mirrored(2),
+                          mu_central_storage_strategy(.replicas = 2)};
+    const int n = (int)MU_COUNT(all);
+    for (int i = 0; i < n * n; i++) {
+        mu_variable *saved = variable(all[i / n], VECTOR(1, 2, 3), 0, 0);
+        mu_variable *restored = variable(all[i % n], VECTOR(0, 0, 0), 0, 0);
+        CHECK(mu_checkpoint_save(mu_checkpoint_new(.variables = mu_variables(saved, MU_END)), path) == MU_OK);
+        CHECK(mu_checkpoint_restore(mu_checkpoint_new(.variables = mu_variables(restored, MU_END)), path) == MU_OK);
+        mu_value *each = components(restored);
+        CHECK(mu_value_count(each) == (i % n == 2 ? 2 : 1));
+        for (int k = 0; k < mu_value_count(each); k++)
+            EXPECT(mu_value_at(each, k), 1, 2, 3);
+    }
+    close(file);
+    unlink(path);
+}
+
+// ---- Structures --------------------------------------------------------------------------------
+
+static mu_value *plus(mu_tensor *id_of_replica, double number)
+{
+    return mu_of(mu_add(id_of_replica, scalar(number)));
+}
+
+static mu_value *nest(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_tensor *i = id();
+    mu_value *map = mu_map("c", plus(i, 30), "e", plus(i, 40), MU_END);
+    mu_value *inner = mu_list(plus(i, 20), map, plus(i, 50), MU_END);
+    return mu_list(plus(i, 10), inner, mu_list(plus(i, 60), mu_of(arg), MU_END), MU_END);
+}
+
+// testNested, testSameId, testOneDevice of values that are regrouped: each leaf is per replica but what all share, and
+// mu_local_results gives back what each replica returned.
+static void nests_of_results(void)
+{
+    mu_strategy *two = mirrored(2), *one = mirrored(1);
+    mu_tensor *shared = scalar(7);
+    for (int i = 0; i < 2; i++) {
+        mu_value *all = RUN(i)(two, nest, shared), *inner = mu_value_at(all, 1), *map = mu_value_at(inner, 1);
+        CHECK(mu_value_kind_of(mu_value_at(all, 0)) == MU_VALUE_PER_REPLICA);
+        CHECK(mu_value_kind_of(inner) == MU_VALUE_LIST && mu_value_count(inner) == 3 && mu_value_count(map) == 2);
+        EXPECT(mu_value_get(map, "c"), 30, 31);
+        EXPECT(mu_value_get(map, "e"), 40, 41);
+        CHECK(mu_value_kind_of(mu_value_at(mu_value_at(all, 2), 1)) == MU_VALUE_TENSOR);
+        mu_value *each = mu_local_results(two, all);
+        CHECK(mu_value_count(each) == 2);
+        EXPECT(mu_value_at(each, 0), 10, 20, 30, 40, 50, 60, 7);
+        EXPECT(mu_value_at(each, 1), 11, 21, 31, 41, 51, 61, 7);
+        all = RUN(i)(one, nest, shared);
+        CHECK(mu_value_kind_of(mu_value_at(all, 0)) == MU_VALUE_TENSOR);
+        EXPECT(all, 10, 20, 30, 40, 50, 60, 7);
+    }
+}
+
 const one_case pin_function_cases[] = {
     {"pin_runs_inside", runs_inside, NULL},
     {"pin_results_in_scopes", results_in_scopes, NULL},
@@ -259,5 +350,8 @@ const one_case pin_function_cases[] = {
     {"pin_scatters_of_others", scatters_of_others, NULL},
     {"pin_training_of_others", training_of_others, NULL},
     {"pin_variables_as_arguments", variables_as_arguments, NULL},
+    {"pin_made_under_none", made_under_none, NULL},
+    {"pin_files_of_others", files_of_others, NULL},
+    {"pin_nests_of_results", nests_of_results, NULL},
     {0},
 };

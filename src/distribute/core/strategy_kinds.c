@@ -95,10 +95,17 @@ static const mu_cross_replica_ops traced_worker_values = {
     .known_rows = true, .has_copies = mu__has_local_copies, .distribute_dataset = mu__shard_local,            \
     .next_step = mu__next_step_local, .traced = &traced_values, .cross_worker = &mu__one_process
 
+// A variable of the default strategy has no owner, wherever it is made: as one that is made outside of functions.
+static mu_variable *make_for_none(mu_strategy *strategy, const mu_variable_args *args)
+{
+    (void)strategy;
+    return mu__variable_make(args, args->initial_value, 1);
+}
+
 const mu_strategy_ops mu__default_ops = {
     ONE_PROCESS,
     .name = "DefaultStrategy",
-    .make_variable = mu__make_plain_variable,
+    .make_variable = make_for_none,
     .values = &plain_values,
 };
 
