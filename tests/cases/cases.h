@@ -30,7 +30,8 @@ extern const one_case coordinator_call_cases[], lost_task_cases[], preempted_cas
 extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],
     rule_input_cases[], rule_training_cases[], rule_server_cases[];
 extern const one_case variation_cases[], pin_core_cases[], pin_loop_cases[], pin_function_cases[], pin_server_cases[];
-extern const one_case pin_control_cases[], pin_cluster_cases[], pin_reduction_cases[];
+extern const one_case pin_control_cases[], pin_cluster_cases[], pin_reduction_cases[], pin_tpu_cases[];
+extern const one_case pin_model_cases[];
 
 // The first failure of the case that runs.
 void fail_case(int line, const char *format, ...) MU_PRINTF(2, 3);
@@ -54,6 +55,8 @@ void pins_of_input(mu_strategy *strategy);
 void pins_of_variables(mu_strategy *strategy);
 void pins_of_files(mu_strategy *strategy);
 void pins_of_gathers(mu_strategy *strategy);
+void pins_of_restarts(mu_strategy *strategy);
+void pins_of_shards(mu_strategy *strategy);
 // Of preempted.c, likewise:
 void ps_158(mu_strategy *strategy);
 void ps_161(mu_strategy *strategy);

@@ -93,7 +93,8 @@ int main(int n_names, char **names)
                                             lost_task_cases, preempted_cases,
                                             variation_cases, pin_core_cases, pin_loop_cases,
                                             pin_function_cases, pin_server_cases, pin_control_cases,
-                                            pin_cluster_cases, pin_reduction_cases};
+                                            pin_cluster_cases, pin_reduction_cases, pin_tpu_cases,
+                                            pin_model_cases};
     counts count = {0};
     if (n_names == 3 && strcmp(names[1], "--worker") == 0) {
         const int code = mu_init(.seed = 1) == MU_OK ? run_worker(names[2]) : 1;

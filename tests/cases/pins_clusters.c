@@ -91,6 +91,39 @@ static void tpu_addresses(void)
     unsetenv("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS");
 }
 
+// testMultiTaskPerNodeRetrieval with no GPU visible before, testSimpleRetrievalFromEnv, testSimpleMasterRetrieval.
+static void slurm_environment(void)
+{
+    static const mu_job_size five[] = {{"ps", 1}, {"worker", 4}, {NULL, 0}},
+                             three[] = {{"ps", 1}, {"worker", 2}, {NULL, 0}};
+    static const char *const names[] = {"SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST",
+                                        "SLURM_STEP_TASKS_PER_NODE", "CUDA_VISIBLE_DEVICES"};
+    static const char *const steps[][5] = {{"1", "5", "t02n13,t02n41,t02n43", "2(x2),1", ""},
+                                           {"0", "3", "t02n13,t02n41,t02n43", "1(x3)", "0"}};
+    for (int i = 0; i < 2; i++) {
+        for (int k = 0; k < 5; k++)
+            setenv(names[k], steps[i][k], 1);
+        mu_cluster *c = i ? mu_slurm_cluster_resolver()
+                          : mu_slurm_cluster_resolver(.jobs = five, .gpus_per_node = 4, .gpus_per_task = 2);
+        CHECK(mu_cluster_num_accelerators(c, "GPU") == (i ? 1 : 2));
+        CHECK_TEXT(mu_cluster_spec_json(mu_cluster_get_spec(c)),
+                   i ? "{\"worker\": [\"t02n13:8888\", \"t02n41:8888\", \"t02n43:8888\"]}"
+                     : "{\"ps\": [\"t02n13:8888\"], \"worker\": [\"t02n13:8889\", \"t02n41:8888\", "
+                       "\"t02n41:8889\", \"t02n43:8888\"]}");
+        CHECK_TEXT(getenv("CUDA_VISIBLE_DEVICES"), i ? "0" : "2,3");
+    }
+    unsetenv("SLURM_STEP_TASKS_PER_NODE");
+    mu_cluster *c = mu_slurm_cluster_resolver(.jobs = three, .tasks_per_node = 1, .gpus_per_node = 1,
+                                              .gpus_per_task = 1, .no_auto_set_gpu = true);
+    CHECK(mu_cluster_set_task_type(c, "worker") == MU_OK && mu_cluster_set_task_id(c, 1) == MU_OK);
+    CHECK_TEXT(mu_cluster_master(c), "grpc://t02n43:8888");
+    CHECK(mu_cluster_set_rpc_layer(c, "ab") == MU_OK);
+    CHECK_TEXT(mu_cluster_master(c, "ps", 0), "ab://t02n13:8888");
+    CHECK_TEXT(mu_cluster_master(c, "ps", 0, .rpc_layer = "test"), "test://t02n13:8888");
+    for (int k = 0; k < 5; k++)
+        unsetenv(names[k]);
+}
+
 // ---- Remote calls -------------------------------------------------------------------------------
 
 static mu_value *add(mu_value *arguments, void *arg)
@@ -273,6 +306,7 @@ const one_case pin_cluster_cases[] = {
     {"pin_numbers_as_texts", numbers_as_texts, NULL},
     {"pin_unions_of_the_same", unions_of_the_same, NULL},
     {"pin_tpu_addresses", tpu_addresses, NULL},
+    {"pin_slurm_environment", slurm_environment, NULL},
     {"pin_arguments_of_calls", arguments_of_calls, NULL},
     {"pin_tpu_steps", tpu_steps, NULL},
     {"pin_shuffles_of_workers", shuffles_of_workers, NULL},

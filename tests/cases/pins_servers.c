@@ -3,6 +3,7 @@
 #include "cases.h"
 
 #include <muster/coordinator.h>
+#include <muster/text.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -345,6 +346,76 @@ static void accumulators(void)
     EXPECT(mu_sparse_accumulator_take_grad(sum, 2), 0, 2, -1);
 }
 
+// ---- Tables ------------------------------------------------------------------------------------
+
+static const int64_t vocabulary[] = {0, 1, 2};
+
+static mu_layer *table(void)
+{
+    return mu_integer_lookup(.vocabulary = vocabulary, .n_vocabulary = 3);
+}
+
+static mu_value *look_up(mu_value *element, void *arg)
+{
+    return mu_of(mu_call((mu_layer *)arg, mu_value_tensor(element)));
+}
+
+// Batches of 24 rows of the keys 0, 1 and 3, of which the table does not have the last: indices 1, 2 and 0.
+static mu_dataset *looked_up(void *arg)
+{
+    mu_tensor *keys = mu_tensor_new(MU_I64, 1, (int64_t[]){3}, (int64_t[]){0, 1, 3});
+    mu_dataset *rows = mu_dataset_repeat(mu_dataset_from_tensors(mu_of(keys)), -1);
+    return mu_dataset_map(mu_dataset_batch(rows, 24), look_up, arg);
+}
+
+static mu_dataset *looked_up_for(const mu_input_context *context, void *arg)
+{
+    CHECK(mu_per_replica_batch_size(context, 24) == 24);
+    return looked_up(arg);
+}
+
+static mu_value *sum_of_indices(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_cast(mu_reduce_sum(mu_value_tensor(arguments)), MU_F32));
+}
+
+// Data for the workers, in each of the ways in which they get them.
+static mu_value *data_with_table(mu_coordinator *c, mu_strategy *s, int way, mu_layer *of)
+{
+    if (way == 0)
+        return mu_create_per_worker_dataset(c, looked_up, of);
+    mu_distributed_dataset *data = way == 1 ? mu_distribute_dataset(s, looked_up(of))
+                                            : mu_distribute_datasets_from_function(s, looked_up_for, of);
+    return mu_create_per_worker_dataset(c, .dataset = data);
+}
+
+// testCreateTableUnderScopeCombo, testCreateTableInDatasetCombo: table and data made in the scope and outside.
+static void tables_of_workers(void)
+{
+    mu_strategy *s = on_workers(2, 3, NULL);
+    mu_coordinator *c = mu_coordinator_new(s);
+    mu_function *f = mu_function_new(sum_of_indices, NULL);
+    mu_layer *outside = table(), *inside = NULL;
+    MU_SCOPE(s)
+        inside = table();
+    for (int i = 0; i < 12; i++) {
+        mu_layer *of = i % 2 ? inside : outside;
+        mu_value *data = NULL, *results[10];
+        if (i / 2 % 2) {
+            MU_SCOPE(s)
+                data = data_with_table(c, s, i / 4, of);
+        } else {
+            data = data_with_table(c, s, i / 4, of);
+        }
+        for (int k = 0; k < 10; k++)
+            results[k] = mu_schedule(c, f, data);
+        for (int k = 0; k < 10; k++)
+            EXPECT(mu_fetch(results[k]), 72);
+    }
+    CHECK(mu_join(c) == MU_OK);
+}
+
 const one_case pin_server_cases[] = {
     {"pin_run_in_calls", run_in_calls, NULL},
     {"pin_assign_in_calls", assign_in_calls, NULL},
@@ -359,6 +430,7 @@ const one_case pin_server_cases[] = {
     {"pin_parts_in_files", parts_in_files, NULL},
     {"pin_numbers_of_parts", numbers_of_parts, NULL},
     {"pin_parts_beside_others", parts_beside_others, NULL},
+    {"pin_tables_of_workers", tables_of_workers, NULL},
     {"pin_accumulators", accumulators, NULL},
     {0},
 };

@@ -198,3 +198,66 @@ void pins_of_gathers(mu_strategy *s)
     CHECK(!mu_strategy_gather(s, flat, 0));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
 }
+
+static mu_value *sums_of_two(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    mu_tensor *ones = mu_ones(MU_F32, 2, (int64_t[]){64, 64});
+    return mu_all_reduce_value(MU_SUM, mu_list(ones, ones, MU_END));
+}
+
+// test_quick_recover: a worker that dies between two steps and comes back before the next one is not taken for the
+// same worker; the launcher starts both again.
+void pins_of_restarts(mu_strategy *s)
+{
+    const char *mark = getenv("CASE_MARK");
+    for (int step = 0; step < 2; step++) {
+        mu_value *sums = traced(s, sums_of_two, NULL);
+        for (int i = 0; i < 2; i++)
+            EXPECT(mu_of(mu_reduce_mean(mu_value_tensor(mu_value_at(sums, i)))), 2);
+        if (step == 0 && worker(s) == 1 && access(mark, F_OK) != 0) {
+            fclose(fopen(mark, "w"));
+            _exit(3);
+        }
+    }
+}
+
+enum { RECORDS = 10 };
+
+static mu_value *as_floats(mu_value *element, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_cast(mu_value_tensor(element), MU_F32));
+}
+
+static void write_records(const char *path)
+{
+    mu_tfrecord_writer *file = mu_tfrecord_writer_new(path);
+    for (int i = 0; i < RECORDS; i++)
+        CHECK(mu_tfrecord_write(file, mu_tensor_new(MU_U8, 1, (int64_t[]){1}, (uint8_t[]){(uint8_t)i})) == MU_OK);
+    CHECK(mu_tfrecord_writer_close(file) == MU_OK);
+}
+
+// test_predict_on_dataset_shard_options_file_multi_worker_mirrored: one file for two workers, which is not enough where
+// files are divided as TensorFlow divides them.
+void pins_of_shards(mu_strategy *s)
+{
+    char path[600];
+    snprintf(path, sizeof path, "%s.records", getenv("CASE_MARK"));
+    if (worker(s) == 0)
+        write_records(path);
+    EXPECT(mu_reduce(s, MU_SUM, mu_of(VECTOR(1))), 2);
+    mu_model *m = NULL;
+    MU_SCOPE(s)
+        m = mu_sequential(mu_input_layer({1}), mu_dense(1, .kernel_initializer = "ones"));
+    mu_dataset *data = mu_dataset_batch(mu_dataset_map(mu_dataset_tfrecord(path), as_floats, NULL), 4);
+    const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
+    for (int policy = compat ? MU_AUTO_SHARD_DATA : MU_AUTO_SHARD_AUTO; policy <= MU_AUTO_SHARD_DATA; policy++) {
+        mu_dataset *divided = mu_dataset_options(data, .auto_shard_policy = (mu_auto_shard_policy)policy);
+        mu_tensor *all = mu_predict(m, divided, .verbose = MU_VERBOSE_SILENT);
+        EXPECT(all ? mu_of(all) : NULL, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9);
+    }
+    EXPECT(mu_reduce(s, MU_SUM, mu_of(VECTOR(1))), 2);
+    if (worker(s) == 0)
+        unlink(path);
+}

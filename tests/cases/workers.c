@@ -601,6 +601,9 @@ const one_case worker_cases[] = {
     {"pin_workers_variables", .on_workers = pins_of_variables, .workers = 2, .replicas = 1},
     {"pin_workers_files", .on_workers = pins_of_files, .workers = 2, .replicas = 1},
     {"pin_workers_gathers", .on_workers = pins_of_gathers, .workers = 2, .replicas = 1},
+    {"pin_workers_restarts", .on_workers = pins_of_restarts, .workers = 2, .replicas = 1,
+     .options = "--max-restarts 1"},
+    {"pin_workers_shards", .on_workers = pins_of_shards, .workers = 2, .replicas = 1},
     {0},
 };
 
