@@ -522,6 +522,29 @@ static void test_no_quotient_is_nan(void **state)
                    mu_list(mu_cast(x, dtypes[d]), mu_cast(y, dtypes[d]), MU_END), 0);
 }
 
+static mu_value *gradients_of_extremes(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *x = mu_at(arguments, 0);
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *sum = mu_add(mu_reduce_max(x, MU_ALL_AXES), mu_reduce_min(x, MU_ALL_AXES));
+    mu_value *gradients = mu_gradients(tape, mu_multiply(sum, mu_constant(x->dtype, -.75)), mu_list(mu_of(x), MU_END));
+    mu_tape_close(tape);
+    return gradients;
+}
+
+// Where the extreme is NaN, no element equals it, and 0 parts of the gradient make NaN.
+static void test_gradients_of_extremes(void **state)
+{
+    (void)state;
+    static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16};
+    const double rows[][4] = {{1, 3, 3, 2}, {NAN, 3, -INFINITY, INFINITY}, {2, 2, 2, 2}};
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++)
+        for (size_t r = 0; r < MU_COUNT(rows); r++)
+            check_both(mu_dtype_name(dtypes[d]), gradients_of_extremes, NULL,
+                       mu_list(mu_cast(mu_tensor_new(MU_F64, 1, (int64_t[]){4}, rows[r]), dtypes[d]), MU_END), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -538,6 +561,7 @@ int main(void)
         cmocka_unit_test(test_convolutions_of_nothing),
         cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_extremes_of_nothing),
         cmocka_unit_test(test_means_of_no_integers), cmocka_unit_test(test_no_quotient_is_nan),
+        cmocka_unit_test(test_gradients_of_extremes),
     };
     if (plugin_missing())
         return SKIPPED;

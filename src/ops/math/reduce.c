@@ -464,7 +464,8 @@ static mu_tensor *mean_grad(mu_grad *g, int i)
     return mu_broadcast_like(with_axes(g, mu_divide(g->dy, n)), g->x[0]);
 }
 
-// Ties share the gradient.
+// Ties share the gradient. The others get 0 times it, which is NaN where no element equals a result that is NaN: XLA
+// makes a choice, whose other side is 0, of a product with 0 or 1.
 static mu_tensor *minmax_grad(mu_grad *g, int i)
 {
     const mu_reduce_attrs *attrs = g->attrs;
@@ -472,9 +473,11 @@ static mu_tensor *minmax_grad(mu_grad *g, int i)
     (void)i;
     for (int64_t a = 0; a < attrs->axes.n; a++)
         axes[a] = (int)attrs->axes.at[a];
-    mu_tensor *is_minmax = mu_cast(mu_equal(g->x[0], with_axes(g, g->y[0])), g->dy->dtype);
-    mu_tensor *count = mu_reduce_sum(is_minmax, .axes = axes, .n_axes = (int)attrs->axes.n, .keep_dims = true);
-    return mu_multiply(mu_divide(is_minmax, count), with_axes(g, g->dy));
+    mu_tensor *is_minmax = mu_equal(g->x[0], with_axes(g, g->y[0]));
+    mu_tensor *count = mu_reduce_sum(mu_cast(is_minmax, g->dy->dtype), .axes = axes, .n_axes = (int)attrs->axes.n,
+                                     .keep_dims = true);
+    mu_tensor *share = mu_multiply(mu_divide(mu__scalar_like(g->dy, 1), count), with_axes(g, g->dy));
+    return mu_where(is_minmax, share, mu_multiply(share, mu__scalar_like(g->dy, 0)));
 }
 
 // The product of all other elements: of those before times of those after. Products over several axes are made one axis

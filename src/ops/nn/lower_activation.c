@@ -4,6 +4,7 @@
 #include "ops/core/attrs.h"
 #include "ops/core/lower.h"
 
+#include <float.h>
 #include <math.h>
 
 static mu_hlo number_like(mu_emitter *e, mu_hlo x, double value)
@@ -126,11 +127,14 @@ mu_status mu__lower_divide_no_nan(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const mu_shape *shape = &l->out[0].spec.shape;
-    // In one type: XLA may take a denormal bfloat16 for 0 where it divides, and not where it compares.
+    const bool half = mu__dtype_is_half(l->in[1].spec.dtype);
     const mu_hlo a = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[0], shape)),
                  b = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[1], shape));
-    const mu_hlo zero = number_like(e, a, 0);
-    const mu_hlo y = mu__hlo_select(e, mu__hlo_compare(e, "EQ", b, zero), zero, over(e, a, b));
+    // XLA may take a denormal bfloat16 for 0 where it divides, and not where it compares.
+    const mu_hlo zero = number_like(e, a, 0),
+                 is_zero = half ? mu__hlo_compare(e, "LT", mu__hlo_unary(e, "stablehlo.abs", b), number_like(e, a, FLT_MIN))
+                                : mu__hlo_compare(e, "EQ", b, zero);
+    const mu_hlo y = mu__hlo_select(e, is_zero, zero, over(e, a, b));
     return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
 
