@@ -13,6 +13,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -26,7 +27,7 @@ static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", "XLA_CPU:2", "XL
 
 static struct {
     const pj_api *api;  // the plugin's own table
-    int compiled, launched, most_devices, reductions;
+    atomic_int compiled, launched, most_devices, reductions;  // replicas call on threads of their own
     bool fails;
 } plugin;
 
