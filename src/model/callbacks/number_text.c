@@ -101,8 +101,9 @@ static bool body_text(double value, bool whole, const number_form *form, char te
         snprintf(text, BODY_BYTES, "%.*f%%", precision, value * 100);
     } else {
         printf_form[3] = form->type != '\0' ? form->type : 'f';
+        if (!strchr("eEfFgG", printf_form[3]))  // "%n" and "%s" would take the number for an address
+            return false;
         snprintf(text, BODY_BYTES, printf_form, precision, value);
-        return strchr("eEfFgG", printf_form[3]) != NULL;
     }
     return true;
 }

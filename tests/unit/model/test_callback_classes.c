@@ -69,7 +69,8 @@ static void checkpoints_have_values_in_their_names(void **state)
     assert_true(is_file(name));
     assert_null(train(regression(2, .1), 1, mu_model_checkpoint("{accuracy}.safetensors")));
     expect_error(MU_INVALID_ARGUMENT, "has {accuracy}, which is not logged; expected 'epoch', 'batch', or one of");
-    static const char *const wrong[] = {"{epoch:x}.safetensors", "{loss:1.2.3f}", "{val_loss:.3d}", "{batch}"};
+    static const char *const wrong[] = {"{epoch:x}.safetensors", "{loss:1.2.3f}", "{val_loss:.3d}", "{batch}",
+                                        "{loss:n}", "{loss:.2s}", "{loss:a}"};
     for (size_t i = 0; i < MU_COUNT(wrong); i++) {
         int steps = 0;
         mu_callback *counter = mu_callback_new(.on_batch_end = count, .arg = &steps);
