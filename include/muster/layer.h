@@ -535,7 +535,7 @@ typedef struct mu_layer_args {
     const char *class_name;                  // in snake case, for names and the summary; default "layer"
     mu_keyword_only only_;
     // build makes the weights (mu_layer_add_weight) for n inputs of these shapes, whose batch axes are unknown. Called
-    // before the first call. Optional.
+    // once, before the first call, also where functions of a dataset call the layer on several threads. Optional.
     mu_status (*build)(mu_layer *layer, int n, const mu_shape *inputs, void *arg);
     // call computes the outputs with ops; it runs eagerly and in traces. Floats arrive in the type that the layer
     // computes in. A single input is a value of one tensor (mu_at(inputs, 0)), several are a list. Returns NULL on

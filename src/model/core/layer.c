@@ -3,6 +3,26 @@
 #include "model/training/training.h"
 
 #include <muster/ops.h>
+#include <pthread.h>
+
+// The functions of datasets call layers on several threads. Outside of replicas these take turns where a call changes
+// its layer: at its build, in which sublayers are built too, and where it keeps the shape of its output. Replicas run
+// one at a time, and hand over while variables are made, so they must not hold the lock.
+static pthread_mutex_t changes = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+static bool changes_begin(void)
+{
+    const bool outside = mu__context()->replica == NULL;
+    if (outside)
+        pthread_mutex_lock(&changes);
+    return outside;
+}
+
+static void changes_end(bool locked)
+{
+    if (locked)
+        pthread_mutex_unlock(&changes);
+}
 
 static void forget_weights(mu_layer *layer)
 {
@@ -323,10 +343,8 @@ static mu_shape first_shape(const mu_value *value)
     return leaf && mu__is(leaf, &mu__tensor_type) ? shape_without_batch((mu_tensor *)leaf) : (mu_shape){0};
 }
 
-mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs)
+static mu_status build(mu_layer *layer, int n, const mu_shape *inputs)
 {
-    if (layer->built)
-        return MU_OK;
     layer->input = inputs[0];
     layer->before_build = mu__layer_given(layer);
     mu_context *thread = mu__context();
@@ -340,6 +358,14 @@ mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs)
         mu__error_context("while building layer '%s'", mu_layer_name(layer));
     }
     layer->built = status == MU_OK;
+    return status;
+}
+
+mu_status mu__layer_build(mu_layer *layer, int n, const mu_shape *inputs)
+{
+    const bool locked = changes_begin();
+    const mu_status status = layer->built ? MU_OK : build(layer, n, inputs);
+    changes_end(locked);
     return status;
 }
 
@@ -361,6 +387,14 @@ static mu_status build_for(mu_layer *layer, const mu_value *inputs)
     return status;
 }
 
+static void keep_output(mu_layer *layer, const mu_value *outputs)
+{
+    const mu_shape shape = first_shape(outputs);
+    const bool locked = changes_begin();
+    layer->output = shape;
+    changes_end(locked);
+}
+
 bool mu__layer_only_calls(const mu_layer *layer)
 {
     return layer->ops == &mu__functional_ops || layer->ops == &mu__sequential_ops;
@@ -378,7 +412,7 @@ static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_con
     mu_value *outputs = layer->ops->call(layer, inputs, &inner);
     mu__masks_take_back(inputs, context->mask);
     if (outputs)
-        layer->output = first_shape(outputs);
+        keep_output(layer, outputs);
     if (mask)
         *mask = output_mask;
     return outputs;
@@ -443,7 +477,7 @@ static mu_value *run_layer(mu_layer *layer, mu_value *inputs, const mu_call_cont
         outputs = NULL;
     mu__line_pop(thread);
     if (outputs)
-        layer->output = first_shape(outputs);
+        keep_output(layer, outputs);
     else
         mu__error_context("in layer '%s'", mu_layer_name(layer));
     return outputs;

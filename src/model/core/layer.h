@@ -8,6 +8,8 @@
 #include "distribute/distribute.h"
 #include "model/core/weight_option.h"
 
+#include <stdatomic.h>
+
 typedef struct mu_layer_ops mu_layer_ops;
 typedef struct mu_cell_ops mu_cell_ops;
 typedef struct mu_trainer mu_trainer;
@@ -52,7 +54,7 @@ struct mu_layer {
     void *args;                  // the class's options (mu__fields_keep); NULL: none
     char *name;                  // the user's, else chosen by the first model that the layer is part of; NULL: not yet
     char *path;                  // the names of the models around it and its own, which its weights' names begin with
-    bool built;
+    atomic_bool built;           // set after all that the build has made (layer.c)
     bool frozen;                 // its weights are not trained
     bool has_rate_factor;        // the weights, made or to come, get `rate_factor` (mu_variable)
     double rate_factor;

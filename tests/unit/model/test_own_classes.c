@@ -6,6 +6,8 @@
 #include "model_test.h"
 
 #include <muster/recurrent.h>
+#include <stdatomic.h>
+#include <time.h>
 
 // y = x · scale_0 · scale_1 · …, with as many weights as `arg` says; the mean of y² is a loss.
 static mu_status scale_build(mu_layer *layer, int n, const mu_shape *inputs, void *arg)
@@ -231,6 +233,44 @@ static void layers_that_cannot_be_cloned_are_named(void **state)
     expect_error(MU_UNIMPLEMENTED, "mu_register_layer(\"ProgramsOwnLayer\"");
 }
 
+// ---- On several threads -------------------------------------------------------------------------
+
+static atomic_int n_builds;
+
+// Takes so long that every thread of the dataset below has come to it.
+static mu_status slow_build(mu_layer *layer, int n, const mu_shape *inputs, void *arg)
+{
+    (void)n, (void)inputs, (void)arg;
+    n_builds++;
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    return mu_layer_add_weight(layer, "factor", mu_shape_make(0, NULL), .initializer = "ones") ? MU_OK : mu_error_code();
+}
+
+static mu_value *slow_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_of(mu_multiply(mu_at(inputs, 0), mu_variable_read(mu_layer_weight(layer, "factor"))));
+}
+
+static mu_value *apply_layer(mu_value *element, void *layer)
+{
+    return mu_of(mu_call(layer, mu_cast(mu_value_tensor(element), MU_F64)));
+}
+
+// A function of a dataset that calls a new layer on four threads at once builds it once.
+static void threads_build_a_layer_once(void **state)
+{
+    (void)state;
+    mu_layer *layer = mu_layer_new("slow", .build = slow_build, .call = slow_call);
+    n_builds = 0;
+    double sum = 0;
+    mu_dataset *data = mu_dataset_batch(mu_dataset_range(0, 32, 1), 2);
+    MU_EACH(element, mu_dataset_map(data, apply_layer, layer, .parallel_calls = 4))
+        sum += mu_scalar(mu_reduce_sum(mu_value_tensor(element), MU_ALL_AXES));
+    assert_true(sum == 496);
+    assert_int_equal(n_builds, 1);
+}
+
 // ---- Registered classes -------------------------------------------------------------------------
 
 #define LAYER_OF(class_name, registered, factor)                                                                       \
@@ -361,6 +401,7 @@ static void registrations_that_do_not_fit_are_named(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {MODEL_TEST(own_classes_train), MODEL_TEST(own_steps),
+                                       MODEL_TEST(threads_build_a_layer_once),
                                        MODEL_TEST(models_with_own_layers_are_cloned),
                                        MODEL_TEST(layers_that_cannot_be_cloned_are_named),
                                        MODEL_TEST(registered_layers_are_read_and_written),
