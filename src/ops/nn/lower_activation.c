@@ -131,8 +131,8 @@ mu_status mu__lower_divide_no_nan(mu_lowering *l)
     const mu_hlo a = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[0], shape)),
                  b = mu__hlo_wide(e, mu__hlo_broadcast_to(e, l->in[1], shape));
     // XLA may take a denormal bfloat16 for 0 where it divides, and not where it compares.
-    const mu_hlo zero = number_like(e, a, 0),
-                 is_zero = half ? mu__hlo_compare(e, "LT", mu__hlo_unary(e, "stablehlo.abs", b), number_like(e, a, FLT_MIN))
+    const mu_hlo zero = number_like(e, a, 0), least = number_like(e, a, FLT_MIN);
+    const mu_hlo is_zero = half ? mu__hlo_compare(e, "LT", mu__hlo_unary(e, "stablehlo.abs", b), least)
                                 : mu__hlo_compare(e, "EQ", b, zero);
     const mu_hlo y = mu__hlo_select(e, is_zero, zero, over(e, a, b));
     return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));

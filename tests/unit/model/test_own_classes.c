@@ -243,7 +243,8 @@ static mu_status slow_build(mu_layer *layer, int n, const mu_shape *inputs, void
     (void)n, (void)inputs, (void)arg;
     n_builds++;
     nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
-    return mu_layer_add_weight(layer, "factor", mu_shape_make(0, NULL), .initializer = "ones") ? MU_OK : mu_error_code();
+    return mu_layer_add_weight(layer, "factor", mu_shape_make(0, NULL), .initializer = "ones") ? MU_OK
+                                                                                               : mu_error_code();
 }
 
 static mu_value *slow_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
