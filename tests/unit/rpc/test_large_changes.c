@@ -229,7 +229,9 @@ static void test_what_is_given_up_behind_another(void **state)
     mu_pool *pool = mu_pool_open();
     updates u = begin(MU_OK, true);
     u.e.oldest = u.e.n_requests + 1;
-    mu_rpc_result *first = create_later(&u), *second = create_later(&u);
+    mu_rpc_result *first = create_later(&u);
+    wait_until_staged(1); // requests of several threads are staged in any order
+    mu_rpc_result *second = create_later(&u);
     wait_until_staged(2);
     assert_int_equal(mu_rpc_result_cancel(second), MU_OK);
     mu__sleep_ns(300000000);
