@@ -121,6 +121,11 @@ void mu__scope_for_parts(mu_scope_change *change);
 void mu__scope_beside(mu_scope_change *change, const mu_variable *variable);
 void mu__scope_restore(const mu_scope_change *change);
 
+// The scope of the strategy that an object belongs to, for state of it that is made late, by a save for example. Unlike
+// mu_scope_open it also works inside a scope of another strategy, whose variables it does not touch.
+mu_scope_guard mu__scope_open_apart(mu_scope_change *change, mu_strategy *strategy);
+void mu__scope_close_apart(const mu_scope_change *change, mu_scope_guard *scope);
+
 mu_strategy *mu__current_strategy(void);  // NULL outside of scopes and replicas
 
 // mu__strategy_usable fails if the strategy has been lost, as one of a TPU that was initialised again.

@@ -281,6 +281,22 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
     return guard;
 }
 
+mu_scope_guard mu__scope_open_apart(mu_scope_change *change, mu_strategy *strategy)
+{
+    mu_context *context = mu__context();
+    const mu_strategy *current = mu__current_strategy();
+    change->before = context->scope;
+    if (!context->replica && current && current != strategy)
+        context->scope = NULL;
+    return mu_scope_open(strategy);
+}
+
+void mu__scope_close_apart(const mu_scope_change *change, mu_scope_guard *scope)
+{
+    mu_scope_close(scope);
+    mu__scope_restore(change);
+}
+
 // ---- How a scope makes variables ----------------------------------------------------------------
 
 static bool copy_scope(mu_scope_change *change)

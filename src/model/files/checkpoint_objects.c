@@ -344,9 +344,10 @@ static mu_status build_part(const mu_checkpoint_part *part)
     mu_variable_list variables = {0};
     if (!model && !optimizer && !part->metric)
         return MU_OK;
+    mu_scope_change change;
     mu_scope_guard scope = {0};
     if (model || optimizer)
-        scope = mu_scope_open(model ? model->strategy : optimizer->strategy);
+        scope = mu__scope_open_apart(&change, model ? model->strategy : optimizer->strategy);
     mu_status status = mu__pending() ? mu_error_code() : MU_OK;
     for (int i = 0; model && status == MU_OK && i < model->trainer->n_metrics; i++)
         status = mu__metric_build(model->trainer->metrics[i]);
@@ -358,7 +359,7 @@ static mu_status build_part(const mu_checkpoint_part *part)
         status = mu__optimizer_build(optimizer, (int)variables.n, variables.items);
     mu__free(variables.items);
     if (model || optimizer)
-        mu_scope_close(&scope);
+        mu__scope_close_apart(&change, &scope);
     return status;
 }
 

@@ -465,11 +465,12 @@ mu_status mu__keras_names(mu_model *model, mu_file_names names, mu_named_variabl
     if (!optimizer)
         return MU_OK;
     mu_variable_list trained = {0};
-    mu_scope_guard scope = mu_scope_open(model->strategy);
+    mu_scope_change change;
+    mu_scope_guard scope = mu__scope_open_apart(&change, model->strategy);
     mu_status status = mu__pending() ? mu_error_code() : mu__layer_collect(model, MU_WEIGHTS_TRAINABLE, &trained);
     if (status == MU_OK)
         status = add_optimizer(out, optimizer, &trained, names);
-    mu_scope_close(&scope);
+    mu__scope_close_apart(&change, &scope);
     mu__free(trained.items);
     return status;
 }

@@ -135,9 +135,10 @@ static mu_status need_in_scope(mu_optimizer *optimizer, const char *function)
     const mu_optimizer *updating = optimizer->inner ? optimizer->inner : optimizer;
     if (mu__context()->replica || updating->iterations)
         return mu__optimizer_need(optimizer);
-    mu_scope_guard scope = mu_scope_open(optimizer->strategy);
+    mu_scope_change change;
+    mu_scope_guard scope = mu__scope_open_apart(&change, optimizer->strategy);
     mu_status status = mu__pending() ? mu_error_code() : mu__optimizer_need(optimizer);
-    mu_scope_close(&scope);
+    mu__scope_close_apart(&change, &scope);
     return status;
 }
 
@@ -282,10 +283,11 @@ mu_status mu_optimizer_build(mu_optimizer *optimizer, mu_value *variables)
         if (!mu__is(leaves[i], &mu__variable_type))
             status = mu__error(MU_INVALID_ARGUMENT, "mu_optimizer_build: element %d is not a variable; give "
                                "mu_trainable_variables(model), or a list of variables", i);
-    mu_scope_guard scope = mu_scope_open(optimizer->strategy);
+    mu_scope_change change;
+    mu_scope_guard scope = mu__scope_open_apart(&change, optimizer->strategy);
     if (status == MU_OK)
         status = mu__optimizer_build(optimizer, n, (mu_variable *const *)leaves);
-    mu_scope_close(&scope);
+    mu__scope_close_apart(&change, &scope);
     mu__free(leaves);
     return status;
 }

@@ -340,6 +340,32 @@ static void colliding_names_are_told_when_the_checkpoint_is_made(void **state)
     expect_error(MU_INVALID_ARGUMENT, "named 'dense/kernel'");
 }
 
+// A save makes the state that the first step would make, also inside a scope of a strategy that the model is not of.
+static void a_model_is_saved_inside_another_scope(void **state)
+{
+    (void)state;
+    remove_folder();
+    assert_int_equal(mkdir(FOLDER, 0777), 0);
+    mu_strategy *mirrored = mu_mirrored_strategy(.replicas = 2);
+    mu_model *model = mu_sequential(mu_dense(3));
+    mu_compile(model, .optimizer = mu_adam(), .loss = mu_mean_squared_error_loss());
+    mu_model_build(model, 1, (int64_t[]){4});
+    mu_checkpoint *checkpoint = mu_checkpoint_new(.model = model);
+    mu_optimizer *momentum = mu_sgd(.momentum = .9);
+    MU_SCOPE(mirrored) {
+        assert_int_equal(mu_checkpoint_save(checkpoint, FOLDER "/v"), MU_OK);
+        assert_int_equal(mu_checkpoint_restore(checkpoint, FOLDER "/v"), MU_OK);
+        assert_int_equal(mu_save_weights(model, FOLDER "/v.weights.h5"), MU_OK);
+        assert_int_equal(mu_optimizer_build(momentum, mu_trainable_variables(model)), MU_OK);
+        mu_variable *iterations = mu_optimizer_iterations(mu_sgd());
+        assert_ptr_equal(mu_get_strategy(), mirrored); // its scope is open as before
+        assert_int_equal(mu_variable_component_count(iterations), 2);
+    }
+    assert_int_equal(mu_variable_component_count(mu_optimizer_iterations(momentum)), 1);
+    assert_false(mu_has_strategy());
+    remove_folder();
+}
+
 static void wrong_uses_say_what_is_wrong(void **state)
 {
     (void)state;
@@ -376,6 +402,7 @@ int main(void)
         MODEL_TEST(what_killed_saves_left_is_removed),
         MODEL_TEST(what_killed_saves_left_of_the_parts_is_removed),
         MODEL_TEST(colliding_names_are_told_when_the_checkpoint_is_made),
+        MODEL_TEST(a_model_is_saved_inside_another_scope),
         MODEL_TEST(wrong_uses_say_what_is_wrong),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
