@@ -275,9 +275,10 @@ typedef struct mu_dataset_map_args {
 } mu_dataset_map_args;
 
 // mu_dataset_map replaces every element by fn(element, arg). It preserves the order, with parallel calls too. Threads:
-// with parallel_calls > 1, several threads call fn at the same time; the callback of .function is never called in
-// parallel. Errors: INVALID_ARGUMENT for a traced function that writes variables or communicates with other replicas;
-// with parallel_calls > 1, where it is read, as mu_dataset_prefetch.
+// with parallel_calls > 1, several threads call fn at the same time, so it guards what it changes (a metric, a
+// counter); layers and models may be called. The callback of .function is never called in parallel. Errors:
+// INVALID_ARGUMENT for a traced function that writes variables or communicates with other replicas; with
+// parallel_calls > 1, where it is read, as mu_dataset_prefetch.
 #define mu_dataset_map(...) \
     mu_dataset_map_with(MU_ARGS(mu_dataset_map_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args);
