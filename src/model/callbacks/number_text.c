@@ -1,10 +1,11 @@
-// Numbers as Python writes them: its repr(), and format() with a specification such as "02d", ".3f" or ".1%".
+// Numbers as Python writes them: its repr(), and format() with a specification such as "02d", ".3f", ".1%" or "*^9".
 #include "model/callbacks/callback_class.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { BODY_BYTES = 400, MOST_WIDTH = 64, MOST_PRECISION = 32 };  // the largest double has 309 digits before the point
+enum { MOST_WIDTH = 64, MOST_PRECISION = 32, MOST_FILL_BYTES = 4 };
+enum { BODY_BYTES = 400 };  // the largest double has 309 digits before the point
 
 // Takes trailing zeros of a fraction away, and leaves one digit of it.
 static void shorten_fraction(char *text)
@@ -48,13 +49,15 @@ void mu__number_text(double value, size_t bytes, char *text)
     digits_text(value, digits, 16, bytes, text);
 }
 
-// A specification of format(): [sign][0][width][.precision][type].
+// A specification of format(): [[fill]align][sign][0][width][.precision][type].
 typedef struct number_form {
-    char sign;      // '-': only of negative numbers
-    bool zeros;     // fill with zeros, not with spaces
+    const char *fill;  // a character of UTF-8
+    int fill_bytes;
+    char align;        // '<', '>', '^', or '=': between the sign and the digits
+    char sign;         // '-': only of negative numbers
     int width;
-    int precision;  // -1: none
-    char type;      // '\0': none
+    int precision;     // -1: none
+    char type;         // '\0': none
 } number_form;
 
 // Reads digits up to a limit; false: there are none, or too large a number.
@@ -66,12 +69,37 @@ static bool read_digits(const char **at, int most, int *out)
     return *at != begin && *out <= most;
 }
 
+static bool is_align(char c)
+{
+    return c != '\0' && strchr("<>^=", c) != NULL;
+}
+
+// Reads "[[fill]align]". A brace is no fill: it would end the field, or begin another.
+static const char *read_align(const char *spec, number_form *form)
+{
+    int bytes = *spec != '\0' && *spec != '{' && *spec != '}';
+    while (bytes > 0 && (spec[bytes] & 0xC0) == 0x80)
+        bytes++;
+    if (bytes > MOST_FILL_BYTES || !is_align(spec[bytes]))
+        bytes = 0;
+    if (!is_align(spec[bytes]))
+        return spec;
+    form->align = spec[bytes];
+    form->fill = bytes > 0 ? spec : form->fill;
+    form->fill_bytes = bytes > 0 ? bytes : 1;
+    return spec + bytes + 1;
+}
+
 static bool read_form(const char *spec, number_form *form)
 {
-    *form = (number_form){.sign = '-', .precision = -1};
+    static const char space[] = " ", zero[] = "0";
+    *form = (number_form){.fill = space, .fill_bytes = 1, .sign = '-', .precision = -1};
+    spec = read_align(spec, form);
     if (*spec != '\0' && strchr("+- ", *spec))
         form->sign = *spec++;
-    form->zeros = *spec == '0';
+    const bool zeros = *spec == '0' && form->fill == space;  // where no other is given
+    form->align = form->align != '\0' ? form->align : zeros ? '=' : '>';
+    form->fill = zeros ? zero : form->fill;
     if (*spec >= '0' && *spec <= '9' && !read_digits(&spec, MOST_WIDTH, &form->width))
         return false;
     const bool point = *spec == '.';
@@ -108,19 +136,30 @@ static bool body_text(double value, bool whole, const number_form *form, char te
     return true;
 }
 
+typedef char padding[MOST_WIDTH * MOST_FILL_BYTES + 1];
+
+static void pad(const number_form *form, int n, padding text)
+{
+    for (int i = 0; i < n; i++)
+        memcpy(text + i * form->fill_bytes, form->fill, (size_t)form->fill_bytes);
+    text[n * form->fill_bytes] = '\0';
+}
+
 bool mu__number_format(double value, bool whole, const char *spec, size_t bytes, char *out)
 {
     number_form form;
     char body[BODY_BYTES];
+    padding left, inside, right;
     if (!read_form(spec, &form) || !body_text(fabs(value), whole, &form, body))
         return false;
     const bool negative = signbit(value) && !isnan(value);
     const char sign[] = {negative ? '-' : form.sign == '-' ? '\0' : form.sign, '\0'};
     const int fill = MU_MAX(form.width - (int)(strlen(sign) + strlen(body)), 0);
-    static const char zeros[MOST_WIDTH + 1] = "0000000000000000000000000000000000000000000000000000000000000000";
-    if (form.zeros)
-        snprintf(out, bytes, "%s%.*s%s", sign, fill, zeros, body);
-    else
-        snprintf(out, bytes, "%*s%s%s", fill, "", sign, body);
+    const int before = form.align == '>' ? fill : form.align == '^' ? fill / 2 : 0;
+    const int between = form.align == '=' ? fill : 0;
+    pad(&form, before, left);
+    pad(&form, between, inside);
+    pad(&form, fill - before - between, right);
+    snprintf(out, bytes, "%s%s%s%s%s", left, sign, inside, body, right);
     return true;
 }

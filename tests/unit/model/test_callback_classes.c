@@ -62,6 +62,8 @@ static void checkpoints_have_values_in_their_names(void **state)
     (void)state;
     need(train(regression(2, .1), 2, mu_model_checkpoint("new/w-{epoch:03d}-{{x}}.safetensors")));
     assert_true(is_file("new/w-001-{x}.safetensors") && is_file("new/w-002-{x}.safetensors"));
+    need(train(regression(2, .1), 2, mu_model_checkpoint("new/w-{epoch:*^5}-{{y}}.safetensors")));
+    assert_true(is_file("new/w-**1**-{y}.safetensors") && is_file("new/w-**2**-{y}.safetensors"));
     mu_history *history = train(regression(2, 0), 1, mu_model_checkpoint("{epoch}-{batch}-{loss:.0f}", .save_freq = 2));
     char name[32];
     need(history);
@@ -106,6 +108,19 @@ static void numbers_are_written_as_in_python(void **state)
         {.1, false, "6", "   0.1"},        {2.5, false, ".3G", "2.5"},
         {1.5, false, "d", NULL},           {1.5, false, "x", NULL},
         {1.5, false, ".f", NULL},          {1.5, false, "99999999999.1f", NULL},
+        {7, true, ">4d", "   7"},          {7, true, "<4d", "7   "},
+        {7, true, "*^5", "**7**"},         {7, true, "*^6d", "**7***"},
+        {-7, true, "x=5d", "-xxx7"},       {7, true, "=4", "   7"},
+        {7, true, "<05d", "70000"},        {7, true, "*<05d", "7****"},
+        {7, true, "^04", "0700"},          {7, true, ">>4", ">>>7"},
+        {7, true, "=+06d", "+00007"},      {7, true, "<-04d", "7000"},
+        {7, true, "·^5d", "··7··"},        {7, true, "*<", "7"},
+        {7, true, " <04d", "7   "},        {2.5, false, "<8.3f", "2.500   "},
+        {-2.5, false, "^+9.2f", "  -2.50  "}, {-2.5, false, "_=10.1f", "-______2.5"},
+        {2.5, false, "+<6.1f", "2.5+++"},  {2.5, false, "<+6.1f", "+2.5  "},
+        {NAN, false, "*>6.1f", "***nan"},  {1e16, false, "<8", "1e+16   "},
+        {7, true, "**^5", NULL},           {7, true, "<<<", NULL},
+        {2.5, false, "é", NULL},           {7, true, "{<4d", NULL},
     };
     for (size_t i = 0; i < MU_COUNT(rows); i++) {
         char text[64] = "";
