@@ -390,10 +390,12 @@ MU_API mu_history *mu_metrics_result(mu_model *model);
 // sublayers, but no .clone.
 MU_API mu_model *mu_clone_model(const mu_model *model);
 
-// A history has one value per epoch for each name ("loss", "accuracy", "val_loss", …).
+// A history has one value per epoch for each name ("loss", "accuracy", "val_loss", …). An epoch that .validation_freq or
+// .validation_epochs leaves out has none whose name begins with "val_": mu_history_at gives NaN there, mu_history_last the
+// one of the last epoch that has one, and without any the name is not among mu_history_names.
 MU_API int mu_history_epochs(const mu_history *history);
 MU_API double mu_history_at(const mu_history *history, const char *name, int epoch);  // NaN if there is none
-MU_API double mu_history_last(const mu_history *history, const char *name);
+MU_API double mu_history_last(const mu_history *history, const char *name);  // the last that there is; NaN if none is
 MU_API int mu_history_names(const mu_history *history);  // how many names there are; -1 for NULL
 MU_API const char *mu_history_name(const mu_history *history, int i);  // the i-th, belongs to it; NULL past the last
 MU_API double mu_history_seconds(const mu_history *history);  // time in training steps
@@ -422,7 +424,7 @@ typedef struct mu_callback_args {
     mu_status (*on_epoch_begin)(const mu_logs *logs, void *arg);
     mu_status (*on_batch_end)(const mu_logs *logs, void *arg);
     mu_status (*on_epoch_end)(const mu_logs *logs, void *arg);
-    mu_status (*on_train_end)(const mu_logs *logs, void *arg);
+    mu_status (*on_train_end)(const mu_logs *logs, void *arg);  // with epoch, step and values of the last epoch, if any
     void *arg;
     // Before each step of training; logs->step is the number of steps of the epoch before it, and there are no values.
     mu_status (*on_batch_begin)(const mu_logs *logs, void *arg);

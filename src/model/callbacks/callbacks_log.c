@@ -148,6 +148,30 @@ static mu_status take_columns(csv *state, const mu_logs *logs)
     return MU_OK;
 }
 
+// Writes a separator and a field. One that has a separator, a quote or an end of a line is in quotes, as Python's csv
+// writes it: a metric may have any name.
+static void put_field(FILE *file, const char *separator, const char *before, const char *text)
+{
+    const char special[] = {*separator, '"', '\r', '\n', '\0'};
+    const bool quoted = strpbrk(text, special) != NULL;
+    fprintf(file, "%s%s", before, quoted ? "\"" : "");
+    for (const char *at = text; *at; at++) {
+        if (*at == '"')
+            fputc('"', file);
+        fputc(*at, file);
+    }
+    fputs(quoted ? "\"" : "", file);
+}
+
+static void put_names(csv *state, const char *separator)
+{
+    put_field(state->file, separator, "", "epoch");
+    for (int i = 0; i < state->n; i++)
+        put_field(state->file, separator, separator, state->columns[i]);
+    fputs("\r\n", state->file);
+    state->named = true;
+}
+
 static mu_status csv_epoch(const mu_logs *logs, void *arg)
 {
     const mu_callback *callback = arg;
@@ -158,20 +182,16 @@ static mu_status csv_epoch(const mu_logs *logs, void *arg)
         return MU_OK;
     if (!state->columns)
         MU_TRY(take_columns(state, logs));
-    if (!state->named) {
-        fputs("epoch", state->file);
-        for (int i = 0; i < state->n; i++)
-            fprintf(state->file, "%s%s", args->separator, state->columns[i]);
-        fputs("\r\n", state->file);
-        state->named = true;
-    }
-    fprintf(state->file, "%d", logs->epoch);
+    if (!state->named)
+        put_names(state, args->separator);
+    snprintf(text, sizeof text, "%d", logs->epoch);
+    put_field(state->file, args->separator, "", text);
     for (int i = 0; i < state->n; i++) {
         double value;
         const bool logged = mu__logged(logs, state->columns[i], &value);
         if (logged)
             mu__number_text(value, sizeof text, text);
-        fprintf(state->file, "%s%s", args->separator, logged ? text : "NA");
+        put_field(state->file, args->separator, args->separator, logged ? text : "NA");
     }
     fputs("\r\n", state->file);
     return fflush(state->file) == 0 && !ferror(state->file) ? MU_OK : csv_failed(args);

@@ -27,9 +27,17 @@ bool mu__is_maximized(const mu_model *model, const char *name, const char *mode)
     return strstr(name, "accuracy") != NULL;
 }
 
+// A number in the type of mu_set_floatx, in which Keras compares.
+static double rounded(double value)
+{
+    return mu__floatx() == MU_F64 ? value : (double)(float)value;
+}
+
+// In f64, an f32 accuracy of 0.8 would be more than 0.1 better than one of 0.7.
 static bool is_better(double value, double reference, bool maximized, double min_delta)
 {
-    return maximized ? value - min_delta > reference : value + min_delta < reference;
+    const double delta = maximized ? -min_delta : min_delta, moved = rounded(rounded(value) + delta);
+    return maximized ? moved > rounded(reference) : moved < rounded(reference);
 }
 
 bool mu__improved(mu_watched *m, double value, bool maximized, double min_delta)

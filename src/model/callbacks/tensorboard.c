@@ -6,6 +6,7 @@
 #include "model/callbacks/callback_class.h"
 
 #include "model/callbacks/event_values.h"
+#include "model/training/pass.h"
 #include "model/training/training.h"
 
 static const mu_field fields[] = {
@@ -103,8 +104,12 @@ static mu_status flush(const board *state)
     return state->validation ? mu__event_file_flush(state->validation) : MU_OK;
 }
 
+// 0 for a step of the program's own that has no optimizer, or several.
 static mu_status read_iterations(const mu_model *model, int64_t *out)
 {
+    *out = 0;
+    if (!model->trainer->optimizer)
+        return MU_OK;
     mu_variable *variable = mu_optimizer_iterations(model->trainer->optimizer);
     mu_tensor *value = variable ? mu_variable_read(variable) : NULL;
     return value ? mu_tensor_copy_to(value, out, sizeof *out) : mu_error_code();
@@ -146,44 +151,58 @@ static mu_status write_batch(const mu_logs *logs, void *arg)
     return flush(state);
 }
 
-// A value of validation, by epoch and by the optimizer's steps.
-static mu_status add_validation(const mu_callback *callback, const mu_logs *logs, int i, int64_t iterations)
+// The values of a validation, or of a call of mu_evaluate, by the optimizer's steps.
+static mu_status write_test(const mu_logs *logs, void *arg)
 {
-    const char *name = logs->names[i] + strlen("val_");
+    const mu_callback *callback = arg;
     char tag[128];
-    snprintf(tag, sizeof tag, "evaluation_%s_vs_iterations", name);
-    MU_TRY(add(callback, true, tag, iterations, logs->values[i]));
-    snprintf(tag, sizeof tag, "epoch_%s", name);
-    return add(callback, true, tag, logs->epoch, logs->values[i]);
+    int64_t iterations;
+    if (!logs->model->trainer->optimizer || !mu_strategy_should_checkpoint(logs->model->strategy))
+        return MU_OK;
+    MU_TRY(read_iterations(logs->model, &iterations));
+    for (int i = 0; i < logs->n; i++) {
+        snprintf(tag, sizeof tag, "evaluation_%s_vs_iterations", logs->names[i]);
+        MU_TRY(add(callback, true, tag, iterations, logs->values[i]));
+    }
+    return flush(callback->state);
+}
+
+static mu_status add_rate(const mu_callback *callback, const mu_logs *logs)
+{
+    double rate;
+    if (!logs->model->trainer->optimizer)
+        return MU_OK;
+    MU_TRY(mu__learning_rate_read(logs->model, &rate));
+    return add(callback, false, "epoch_learning_rate", logs->epoch, rate);
+}
+
+static mu_status add_speed(const mu_callback *callback, const mu_logs *logs)
+{
+    const board *state = callback->state;
+    int64_t iterations;
+    MU_TRY(read_iterations(logs->model, &iterations));
+    return add(callback, false, "epoch_steps_per_second", logs->epoch,
+               rate_since(state->epoch_began, iterations - state->iterations));
 }
 
 static mu_status write_epoch(const mu_logs *logs, void *arg)
 {
     const mu_callback *callback = arg;
-    const board *state = callback->state;
     char tag[128];
-    double rate;
-    int64_t iterations;
     const int every = ((const mu_tensorboard_args *)callback->args)->histogram_freq;
     if (every > 0 && logs->epoch % every == 0)
         MU_TRY(write_weights(callback, logs));
     if (!mu_strategy_should_checkpoint(logs->model->strategy))
         return MU_OK;
-    MU_TRY(mu__learning_rate_read(logs->model, &rate));
-    MU_TRY(read_iterations(logs->model, &iterations));
     for (int i = 0; i < logs->n; i++) {
-        if (strncmp(logs->names[i], "val_", 4) == 0) {
-            MU_TRY(add_validation(callback, logs, i, iterations));
-            continue;
-        }
-        snprintf(tag, sizeof tag, "epoch_%s", logs->names[i]);
-        if (strcmp(tag, "epoch_learning_rate") != 0)  // comes below, whether it is logged or not
-            MU_TRY(add(callback, false, tag, logs->epoch, logs->values[i]));
+        const bool of_validation = strncmp(logs->names[i], "val_", 4) == 0;
+        snprintf(tag, sizeof tag, "epoch_%s", logs->names[i] + (of_validation ? 4 : 0));
+        if (!logs->model->trainer->optimizer || strcmp(logs->names[i], MU_RATE_LOG) != 0)  // else it comes below
+            MU_TRY(add(callback, of_validation, tag, logs->epoch, logs->values[i]));
     }
-    MU_TRY(add(callback, false, "epoch_learning_rate", logs->epoch, rate));
+    MU_TRY(add_rate(callback, logs));
     if (((const mu_tensorboard_args *)callback->args)->write_steps_per_second)
-        MU_TRY(add(callback, false, "epoch_steps_per_second", logs->epoch,
-                   rate_since(state->epoch_began, iterations - state->iterations)));
+        MU_TRY(add_speed(callback, logs));
     return flush(callback->state);
 }
 
@@ -193,7 +212,8 @@ mu_callback *mu_tensorboard_with(const mu_tensorboard_args *given)
         .class = {"tensorboard", "TensorBoard", "mu_tensorboard", MU_OPTIONS(mu_tensorboard_args), fields, complete},
         .state_bytes = sizeof(board), .on_destroy = close_files,
         .hooks = {.on_train_begin = start_anew, .on_epoch_begin = begin_epoch, .on_batch_begin = begin_step,
-                  .on_batch_end = write_batch, .on_epoch_end = write_epoch, .on_train_end = start_anew}};
+                  .on_batch_end = write_batch, .on_epoch_end = write_epoch, .on_test_end = write_test,
+                  .on_train_end = start_anew}};
     mu_callback *callback = mu__callback_of_class(&class, given);
     if (!callback)
         return NULL;

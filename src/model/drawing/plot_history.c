@@ -101,6 +101,18 @@ static void draw_grid(const panel *p)
                 ">epoch</text>\n", p->x + (LEFT + WIDTH - RIGHT) / 2, p->y + HEIGHT - 8);
 }
 
+static bool has_value(const panel *p, const char *name, int epoch)
+{
+    return isfinite(mu_history_at(p->history, name, epoch));
+}
+
+// Whether a value gets a point: each one of few, and where validation leaves out epochs, each one without a neighbour.
+static bool has_point(const panel *p, const char *name, int epoch)
+{
+    const bool joined = has_value(p, name, epoch - 1) || has_value(p, name, epoch + 1);
+    return has_value(p, name, epoch) && (mu_history_epochs(p->history) <= 20 || !joined);
+}
+
 // A line from epoch to epoch; a value that is not a number leaves a gap.
 static void draw_curve(const panel *p, const char *name, const char *colour)
 {
@@ -113,8 +125,8 @@ static void draw_curve(const panel *p, const char *name, const char *colour)
         drawing = isfinite(value);
     }
     mu__svg_add(p->svg, "' fill='none' stroke='%s' stroke-width='2' stroke-linejoin='round'/>\n", colour);
-    for (int i = 0; mu_history_epochs(p->history) <= 20 && i < mu_history_epochs(p->history); i++)
-        if (isfinite(mu_history_at(p->history, name, i)))
+    for (int i = 0; i < mu_history_epochs(p->history); i++)
+        if (has_point(p, name, i))
             mu__svg_add(p->svg, "<circle cx='%d' cy='%d' r='3' fill='%s'/>\n", x_at(p, i),
                         y_at(p, mu_history_at(p->history, name, i)), colour);
 }
@@ -131,8 +143,9 @@ static void draw_panel(panel *p)
     char other[160];
     double low = INFINITY, high = -INFINITY;
     snprintf(other, sizeof other, "val_%.150s", p->name);
-    widen(p->history, p->name, &low, &high);
     widen(p->history, other, &low, &high);
+    const bool validated = low <= high;
+    widen(p->history, p->name, &low, &high);
     p->values = scale_of(low, high);
     mu__svg_add(p->svg, "<text x='%d' y='%d' font-size='12' font-weight='bold' fill='#222' " MU_SVG_SANS ">",
                 p->x + LEFT, p->y + 24);
@@ -140,7 +153,7 @@ static void draw_panel(panel *p)
     mu__svg_add(p->svg, "</text>\n");
     draw_grid(p);
     draw_curve(p, p->name, training);
-    if (isnan(mu_history_at(p->history, other, 0)) && isnan(mu_history_last(p->history, other)))
+    if (!validated)
         return;
     draw_curve(p, other, validation);
     draw_label(p, p->x + WIDTH - 148, "training", training);

@@ -126,29 +126,20 @@ mu_status mu__measure(mu_pass *p, const mu_step_data *data)
     return status == MU_OK ? mu__call_hooks(p->callbacks, MU_HOOK_TEST_END, &logs) : status;
 }
 
-mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass *validation, bool validates,
-                        const double *rate)
+mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass *validation, const double *rate)
 {
-    const mu_trainer *trainer = (train ? train : validation)->model->trainer;
-    double values[2 * MU_MAX_LOGS + 1];
     char name[128];
-    int n = 0;
-    for (int i = 0; train && i < trainer->n_metrics; i++, n++) {
-        values[n] = train->values[i];
-        if (mu__history_name(history, train->names[i]) < 0)
-            return mu_error_code();
+    for (int i = 0; train && i < train->model->trainer->n_metrics; i++)
+        MU_TRY(mu__history_put(history, train->names[i], train->values[i]));
+    for (int i = 0; validation && i < validation->model->trainer->n_metrics; i++) {
+        snprintf(name, sizeof name, "%s%s", train ? "val_" : "",
+                 mu__metric_label(validation->model->trainer->metrics[i]));
+        MU_TRY(mu__history_put(history, name, validation->values[i]));
     }
-    for (int i = 0; validates && i < trainer->n_metrics; i++, n++) {
-        values[n] = validation ? validation->values[i] : NAN;
-        snprintf(name, sizeof name, "%s%s", train ? "val_" : "", mu__metric_label(trainer->metrics[i]));
-        if (mu__history_name(history, name) < 0)
-            return mu_error_code();
-    }
-    if (rate && mu__history_name(history, MU_RATE_LOG) < 0)
-        return mu_error_code();
     if (rate)
-        values[n++] = *rate;
-    return mu__history_add(history, n, values);
+        MU_TRY(mu__history_put(history, MU_RATE_LOG, *rate));
+    history->epochs++;
+    return MU_OK;
 }
 
 static mu_history *evaluate(const mu_evaluate_args *args, const mu_step_data *data, mu_callback *const *callbacks)
@@ -166,7 +157,7 @@ static mu_history *evaluate(const mu_evaluate_args *args, const mu_step_data *da
     } else {
         mu__progress_abandon(&progress);
     }
-    const mu_status status = history ? mu__add_epoch(history, NULL, &p, true, NULL) : mu_error_code();
+    const mu_status status = history ? mu__add_epoch(history, NULL, &p, NULL) : mu_error_code();
     if (status == MU_OK) {
         history->seconds = (double)(mu__now_ns() - begin) / 1e9;
         history->samples = p.samples;
@@ -319,7 +310,7 @@ mu_tensor *mu_predict_with(const mu_evaluate_args *args)
 static mu_history *history_of(mu_pass *p)
 {
     mu_history *history = mu__pending() ? NULL : mu__history_new();
-    if (history && mu__add_epoch(history, NULL, p, true, NULL) == MU_OK)
+    if (history && mu__add_epoch(history, NULL, p, NULL) == MU_OK)
         history->samples = p->samples;
     mu__pass_end(p);
     if (!mu__pending())

@@ -19,6 +19,7 @@ typedef struct fitting {
     mu_object *opened;      // data in use; kept over epochs if steps_per_epoch is set
     mu_fit_position position;
     mu_progress progress;
+    int64_t last_steps;     // steps of the last epoch
     int64_t known_steps;    // steps of a complete epoch, if the dataset's length is unknown; 0: none yet
     bool warned_of_nan;
     mu_class_weights by_class;
@@ -135,8 +136,8 @@ static mu_status end_epoch(fitting *f, const mu_pass *train, const mu_pass *vali
         names[n++] = MU_RATE_LOG;
     }
     mu__progress_end(&f->progress, train->steps, n, names, values);
-    MU_TRY(mu__add_epoch(f->history, train, validation, f->validation.dataset || f->validation.creator,
-                         rate ? &values[n - 1] : NULL));
+    MU_TRY(mu__add_epoch(f->history, train, validation, rate ? &values[n - 1] : NULL));
+    f->last_steps = train->steps;
     mu_logs logs = mu__pass_logs(train);
     logs.n = n;
     logs.names = names;
@@ -263,6 +264,18 @@ static mu_status check_fit(const fitting *f)
     return mu__need_end(&f->data, args->steps_per_epoch, "mu_fit", "steps_per_epoch");
 }
 
+// Calls on_train_end with the values of the last epoch; of none, if there was no epoch.
+static mu_status call_train_end(const fitting *f)
+{
+    const char *names[2 * MU_MAX_LOGS + 1];
+    double values[2 * MU_MAX_LOGS + 1];
+    const int epochs = f->history->epochs;
+    const mu_logs logs = {.model = f->args.model, .epoch = f->position.epoch - (epochs > 0), .step = f->last_steps,
+                          .n = epochs > 0 ? mu__history_last_epoch(f->history, names, values) : 0,
+                          .names = names, .values = values};
+    return mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_END, &logs);
+}
+
 static mu_status fit(fitting *f)
 {
     mu_model *model = f->args.model;
@@ -280,7 +293,7 @@ static mu_status fit(fitting *f)
     if (status == MU_OK && f->args.epochs > 0 && model->trainer->optimizer)
         status = mu_optimizer_finalize_variable_values(model->trainer->optimizer);
     if (status == MU_OK)
-        status = mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_END, &logs);
+        status = call_train_end(f);
     else
         mu__progress_abandon(&f->progress);
     if (status == MU_CANCELLED && mu__stop_signal() != 0)

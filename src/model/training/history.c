@@ -7,10 +7,11 @@
 static void history_destroy(void *object)
 {
     mu_history *history = object;
-    for (size_t i = 0; i < history->names.n; i++)
-        mu__free(history->names.items[i]);
-    mu__free(history->names.items);
-    mu__free(history->values.items);
+    for (size_t i = 0; i < history->series.n; i++) {
+        mu__free(history->series.items[i].name);
+        mu__free(history->series.items[i].values.items);
+    }
+    mu__free(history->series.items);
 }
 
 static mu_type history_type = {.name = "history", .destroy = history_destroy};
@@ -20,34 +21,45 @@ mu_history *mu__history_new(void)
     return mu__new(&history_type, sizeof(mu_history));
 }
 
-static int find_name(const mu_history *history, const char *name)
+static mu_series *find_series(const mu_history *history, const char *name)
 {
-    for (size_t i = 0; i < history->names.n; i++)
-        if (strcmp(history->names.items[i], name) == 0)
-            return (int)i;
-    return -1;
+    for (size_t i = 0; i < history->series.n; i++)
+        if (strcmp(history->series.items[i].name, name) == 0)
+            return &history->series.items[i];
+    return NULL;
 }
 
-int mu__history_name(mu_history *history, const char *name)
+static mu_series *add_series(mu_history *history, const char *name)
 {
-    int found = find_name(history, name);
-    if (found >= 0)
-        return found;
-    char *copy = mu__strdup(name);
-    if (!copy || MU_PUSH(&history->names, copy) != MU_OK) {
-        mu__free(copy);
-        return -1;
+    mu_series series = {.name = mu__strdup(name)};
+    if (series.name && MU_PUSH(&history->series, series) == MU_OK)
+        return &history->series.items[history->series.n - 1];
+    mu__free(series.name);
+    return NULL;
+}
+
+mu_status mu__history_put(mu_history *history, const char *name, double value)
+{
+    mu_series *series = find_series(history, name);
+    series = series ? series : add_series(history, name);
+    if (!series)
+        return mu_error_code();
+    while (series->values.n < (size_t)history->epochs)
+        MU_TRY(MU_PUSH(&series->values, NAN));
+    return MU_PUSH(&series->values, value);
+}
+
+int mu__history_last_epoch(const mu_history *history, const char **names, double *values)
+{
+    int n = 0;
+    for (size_t i = 0; i < history->series.n && n < 2 * MU_MAX_LOGS + 1; i++) {
+        const mu_series *series = &history->series.items[i];
+        if (series->values.n != (size_t)history->epochs)
+            continue;
+        names[n] = series->name;
+        values[n++] = series->values.items[series->values.n - 1];
     }
-    return (int)history->names.n - 1;
-}
-
-mu_status mu__history_add(mu_history *history, int n, const double *values)
-{
-    assert((size_t)n == history->names.n);
-    for (int i = 0; i < n; i++)
-        MU_TRY(MU_PUSH(&history->values, values[i]));
-    history->epochs++;
-    return MU_OK;
+    return n;
 }
 
 int mu_history_epochs(const mu_history *history)
@@ -57,15 +69,14 @@ int mu_history_epochs(const mu_history *history)
 
 double mu_history_at(const mu_history *history, const char *name, int epoch)
 {
-    int column = history && name ? find_name(history, name) : -1;
-    if (column < 0 || epoch < 0 || epoch >= history->epochs)
-        return NAN;
-    return history->values.items[(size_t)epoch * history->names.n + (size_t)column];
+    const mu_series *series = history && name ? find_series(history, name) : NULL;
+    return series && epoch >= 0 && (size_t)epoch < series->values.n ? series->values.items[epoch] : NAN;
 }
 
 double mu_history_last(const mu_history *history, const char *name)
 {
-    return history ? mu_history_at(history, name, history->epochs - 1) : NAN;
+    const mu_series *series = history && name ? find_series(history, name) : NULL;
+    return series && series->values.n > 0 ? series->values.items[series->values.n - 1] : NAN;
 }
 
 double mu_history_seconds(const mu_history *history)
@@ -80,10 +91,10 @@ int64_t mu_history_samples(const mu_history *history)
 
 int mu_history_names(const mu_history *history)
 {
-    return history ? (int)history->names.n : -1;
+    return history ? (int)history->series.n : -1;
 }
 
 const char *mu_history_name(const mu_history *history, int i)
 {
-    return history && i >= 0 && (size_t)i < history->names.n ? history->names.items[i] : NULL;
+    return history && i >= 0 && (size_t)i < history->series.n ? history->series.items[i].name : NULL;
 }

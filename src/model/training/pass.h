@@ -116,12 +116,11 @@ int64_t mu__data_steps(const mu_step_data *data);  // batches; negative: not kno
 mu_status mu__need_compiled(const mu_model *model, const mu_step_data *data, const char *function);
 mu_status mu__no_batches(const char *function);
 mu_verbose mu__verbose_on(const mu_model *model, mu_verbose verbose);
-// mu__measure evaluates; the pass then holds names and values. mu__add_epoch adds them to a history; `validates`: there
-// are columns of validation, which are NaN where `validation` is NULL; rate: the learning rate, or NULL.
+// mu__measure evaluates; the pass then holds names and values. mu__add_epoch adds them to a history;
+// `train` or `validation` is NULL where there are none; rate: the learning rate, or NULL.
 mu_status mu__measure(mu_pass *pass, const mu_step_data *data);
 #define MU_RATE_LOG "learning_rate"
-mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass *validation, bool validates,
-                        const double *rate);
+mu_status mu__add_epoch(mu_history *history, const mu_pass *train, const mu_pass *validation, const double *rate);
 // mu__pass_read reads what the metrics hold now.
 mu_status mu__pass_read(mu_pass *pass);
 

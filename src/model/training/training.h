@@ -78,17 +78,25 @@ mu_status mu__model_need_idle(const mu_model *model, const char *function);
 void mu__model_callback_begin(mu_model *model);
 void mu__model_callback_end(mu_model *model);
 
+// The values of one name, up to the last epoch that has one; NaN in epochs before that have none.
+typedef struct mu_series {
+    char *name;
+    struct { double *items; size_t n, capacity; } values;
+} mu_series;
+
 struct mu_history {
     mu_object object;
-    struct { char **items; size_t n, capacity; } names;
-    struct { double *items; size_t n, capacity; } values;           // [epoch][name]
+    struct { mu_series *items; size_t n, capacity; } series;
     int epochs;
     double seconds;
     int64_t samples;
 };
 mu_history *mu__history_new(void);
-int mu__history_name(mu_history *history, const char *name);        // its column; -1 on error
-mu_status mu__history_add(mu_history *history, int n, const double *values);  // one epoch
+// mu__history_put adds a value of the epoch in progress, the one after history->epochs others.
+mu_status mu__history_put(mu_history *history, const char *name, double value);
+// mu__history_last_epoch gives the names, which belong to the history, and the values of its last epoch, and returns how
+// many there are: at most 2 * MU_MAX_LOGS + 1.
+int mu__history_last_epoch(const mu_history *history, const char **names, double *values);
 
 // The position of fit, for callbacks that save it and restore it before the first epoch.
 struct mu_fit_position {

@@ -130,6 +130,12 @@ static void numbers_are_written_as_in_python(void **state)
     }
 }
 
+static mu_tensor *mean_step(mu_model *model, mu_value *batch, void *arg)
+{
+    (void)arg;
+    return mu_reduce_mean(mu_square(mu_call(model, mu_at(batch, 0), .training = true)), MU_ALL_AXES);
+}
+
 // Three steps in each call of fit: the fifth and the tenth are in the second and the fourth, as in Keras.
 static void steps_are_counted_over_calls(void **state)
 {
@@ -212,6 +218,32 @@ static void epochs_without_validation_do_not_count(void **state)
     assert_false(is_file("freq-1-nan"));
     assert_null(train_every(regression(1, .1), 4, 2, mu_model_checkpoint(path)));
     expect_error(MU_INVALID_ARGUMENT, "{val_loss}, which is not logged after an epoch without validation");
+}
+
+// What Keras decides in each type, where a value is just min_delta better. NaN is never better, also where it is first.
+static void values_are_compared_in_the_type_of_floats(void **state)
+{
+    (void)state;
+    static const struct {
+        double best, value, min_delta;
+        bool maximized, in_f32, in_f64;
+    } rows[] = {
+        {.7f, .8f, .1, true, false, true}, {.49, .54, .05, true, false, true}, {.96, .97, .01, true, true, false},
+        {.98, .96, .02, false, true, false}, {.8, .7, .1, false, false, true}, {.97, .96, .01, false, true, false},
+        {.5, .75, .25, true, false, false}, {.5, .7501, .25, true, true, true}, {.5, NAN, 0, true, false, false},
+    };
+    for (size_t i = 0; i < 2 * MU_COUNT(rows); i++) {
+        const bool in_f32 = i < MU_COUNT(rows);
+        const double best = rows[i % MU_COUNT(rows)].best, value = rows[i % MU_COUNT(rows)].value;
+        mu_watched watched = {0};
+        assert_int_equal(mu_set_floatx(in_f32 ? MU_F32 : MU_F64), MU_OK);
+        assert_false(mu__improved(&watched, NAN, true, 0));
+        assert_true(mu__improved(&watched, best, true, 0));
+        const bool improved = mu__improved(&watched, value, rows[i % MU_COUNT(rows)].maximized,
+                                           rows[i % MU_COUNT(rows)].min_delta);
+        assert_int_equal(improved, in_f32 ? rows[i].in_f32 : rows[i % MU_COUNT(rows)].in_f64);
+        assert_true(watched.best == (improved ? value : best));
+    }
 }
 
 // The loss grows from epoch to epoch: only the first epoch is the best; with .mode = "max" each one is.
@@ -317,7 +349,7 @@ static void event_files(void **state)
     assert_non_null(file);
     assert_int_equal(fclose(file), 0);
     assert_null(train(regression(2, .1), 1, mu_tensorboard("plain")));
-    assert_true(strstr(mu_error_take().message, "the folder 'plain/train' cannot be made") != NULL);
+    assert_true(strstr(mu_error_take().message, "the folder 'plain/validation' cannot be made") != NULL);
 }
 
 typedef struct seen {
@@ -376,6 +408,88 @@ static void hooks_of_every_call(void **state)
     assert_null(train(model, 1, mu_callback_new(.on_batch_begin = refuse)));
     expect_error(MU_ABORTED, "enough");
     need(mu_predict(model, mu_at(data, 0)));
+}
+
+// ---- Values -------------------------------------------------------------------------------------
+
+// An epoch without validation has no values of it; the last one is that of the last epoch that has, as the last element
+// of a list in Keras's history, and a name that never had a value is not there.
+static void histories_have_the_last_value(void **state)
+{
+    (void)state;
+    mu_history *history = train_every(regression(1, .1), 4, 3, NULL);
+    need(history);
+    assert_int_equal(mu_history_names(history), 4);
+    assert_true(isnan(mu_history_at(history, "val_loss", 1)) && isnan(mu_history_at(history, "val_loss", 3)));
+    assert_true(mu_history_last(history, "val_loss") == mu_history_at(history, "val_loss", 2));
+    assert_true(mu_history_last(history, "loss") == mu_history_at(history, "loss", 3));
+    history = train_every(regression(1, .1), 2, 3, NULL);
+    need(history);
+    assert_int_equal(mu_history_names(history), 2);
+    assert_true(isnan(mu_history_last(history, "val_loss")));
+    history = train(regression(1, 1e200), 3, NULL);
+    need(history);
+    assert_false(isfinite(mu_history_last(history, "loss")));  // a value that is NaN is one
+}
+
+static mu_status see_end(const mu_logs *logs, void *arg)
+{
+    double value;
+    assert_int_equal(logs->n, *(int *)arg);
+    if (logs->n == 0)
+        return MU_OK;
+    assert_int_equal(logs->epoch, 2);
+    assert_int_equal(logs->step, 3);
+    assert_true(mu__logged(logs, "loss", &value) && mu__logged(logs, "learning_rate", &value));
+    assert_int_equal(mu__logged(logs, "val_loss", &value), logs->n == 5);
+    *(int *)arg = -1;
+    return MU_OK;
+}
+
+// The end of training has the values of the last epoch, as in Keras: of validation only if that was validated.
+static void the_end_of_training_has_values(void **state)
+{
+    (void)state;
+    for (int freq = 1; freq <= 2; freq++) {
+        int n = freq == 1 ? 5 : 3;
+        mu_callback *scheduler = mu_learning_rate_scheduler(grow, &(double){.25});
+        mu_callback *seer = mu_callback_new(.on_train_end = see_end, .arg = &n);
+        need(train_every(regression(2, .1), 3, freq, MU_CALLBACKS(scheduler, seer)));
+        assert_int_equal(n, -1);
+    }
+    int none = 0;
+    need(train(regression(1, .1), 0, mu_callback_new(.on_train_end = see_end, .arg = &none)));
+}
+
+// What Python's csv.writer writes for a metric of this name.
+static void names_in_csv_files_are_quoted(void **state)
+{
+    (void)state;
+    char text[256];
+    mu_model *model = mu_sequential(mu_dense(2));
+    mu_compile(model, .optimizer = mu_sgd(.learning_rate = 0), .loss = "mse",
+               .metrics = mu_accuracy_metric("equal, \"strictly\""));
+    need(train(model, 1, mu_csv_logger("quoted.csv")));
+    FILE *file = fopen("quoted.csv", "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof text, file));
+    assert_int_equal(fclose(file), 0);
+    assert_string_equal(text, "epoch,\"equal, \"\"strictly\"\"\",loss,\"val_equal, \"\"strictly\"\"\",val_loss\r\n");
+}
+
+// mu_evaluate writes its values too; a step of the program's own may have no optimizer.
+static void events_without_fit_or_optimizer(void **state)
+{
+    (void)state;
+    mu_value *data = mu_list(numbers(2, (int64_t[]){12, 3}, 1), numbers(2, (int64_t[]){12, 2}, 2), MU_END);
+    mu_model *model = regression(1, .1);
+    need(train(model, 1, NULL));
+    need(mu_evaluate(model, data, .callbacks = mu_tensorboard("measured"), .verbose = MU_VERBOSE_SILENT));
+    assert_true(is_file("measured/validation") && !is_file("measured/train"));
+    mu_model *own = mu_sequential(mu_dense(2));
+    mu_compile(own, .train_step = mean_step, .loss = "mse");
+    need(train(own, 2, mu_tensorboard("own", .update_freq = 1, .histogram_freq = 1, .write_steps_per_second = true)));
+    assert_true(is_file("own/train") && is_file("own/validation"));
 }
 
 // ---- Averages -----------------------------------------------------------------------------------
@@ -438,6 +552,9 @@ int main(void)
         MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan),
         MODEL_TEST(learning_rates_are_logged), MODEL_TEST(wrong_options),
         MODEL_TEST(event_files), MODEL_TEST(hooks_of_every_call),
+        MODEL_TEST(values_are_compared_in_the_type_of_floats), MODEL_TEST(histories_have_the_last_value),
+        MODEL_TEST(the_end_of_training_has_values), MODEL_TEST(names_in_csv_files_are_quoted),
+        MODEL_TEST(events_without_fit_or_optimizer),
         MODEL_TEST(averages_are_measured),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);

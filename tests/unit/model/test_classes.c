@@ -54,8 +54,8 @@ static void one_result_on_any_number_of_replicas(void **state)
         mu_history *several = measure(replicas);
         if (!several)
             fail_msg("%s", mu_error_message());
-        for (size_t i = 0; i < one->names.n; i++) {
-            const char *name = one->names.items[i];
+        for (int i = 0; i < mu_history_names(one); i++) {
+            const char *name = mu_history_name(one, i);
             if (!(fabs(mu_history_last(several, name) - mu_history_last(one, name)) < 1e-12))
                 fail_msg("%s: %g on %d replicas, %g on one", name, mu_history_last(several, name), replicas,
                          mu_history_last(one, name));

@@ -257,6 +257,18 @@ static void histories_are_drawn(void **state)
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
     mu__free(text);
+    // Validation of the middle epoch alone, and of every other one of many: there are points, without lines.
+    mu_model *finite = mu_sequential(mu_dense(1));
+    mu_compile(finite, .optimizer = mu_sgd(), .loss = "mse", .metrics = MU_METRICS("mae"));
+    for (int epochs = 3; epochs <= 31; epochs += 28) {
+        mu_history *some = mu_fit(finite, data, .epochs = epochs, .verbose = MU_VERBOSE_SILENT, .validation_data = data,
+                                  .validation_freq = 2);
+        assert_non_null(some);
+        text = plotted(mu_plot_history(some, "drawn.svg"));
+        assert_int_equal(count(text, ">validation<"), 2);
+        assert_int_equal(count(text, "<circle"), epochs == 3 ? 2 * (3 + 1) : 2 * 15);
+        mu__free(text);
+    }
     assert_int_equal(mu_plot_history(mu_fit(model, data, .epochs = 0), "drawn.svg"), MU_INVALID_ARGUMENT);
     assert_non_null(strstr(mu_error_take().message, "no epochs"));
     assert_int_equal(mu_plot_history(history, "drawn.pdf"), MU_INVALID_ARGUMENT);
