@@ -62,8 +62,8 @@ static mu_status describe(const mu_fit_source *source, int i, mu_span value, mu_
     if (!value.bytes)
         return mu__error(MU_INVALID_ARGUMENT, "muster fit: the first example of %s has no feature '%.100s'; name its "
                          "features with --inputs and --labels", source->path, name);
-    if (!mu__example_kind(value, &feature->dtype, &list) || feature->dtype == MU_DTYPE_DEFAULT ||
-        mu__example_values(list, feature->dtype, &count) != MU_OK || count.n == 0)
+    if (!mu__example_kind(value, false, &feature->dtype, &list) || feature->dtype == MU_DTYPE_DEFAULT ||
+        mu__example_values(list, false, feature->dtype, &count) != MU_OK || count.n == 0)
         return mu__error(MU_DATA_LOSS, "muster fit: feature '%.100s' of the first example of %s has no values", name,
                          source->path);
     if (feature->dtype == MU_STRING)

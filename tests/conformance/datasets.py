@@ -165,6 +165,52 @@ def test_examples(mu, report):
         report.check("serialize_example, TFRecord", "3 records read by TensorFlow", theirs == wanted)
 
 
+def message_field(number, contents):
+    return bytes([number << 3 | 2, len(contents)]) + contents
+
+
+def test_example_forms(mu, report):
+    """Bytes that no writer of TensorFlow's makes: what its parsers refuse is refused here, alone and as a step of a sequence.
+
+    Of an Example TensorFlow drops a second list and a second packed field without a word; here they are refused (DROPPED)."""
+    packed, single, other, empty = message_field(1, b"\1\2"), b"\x08\3\x08\4", message_field(2, b"z"), message_field(1, b"")
+    lists = {"packed": packed, "single": single, "none": b"", "packed twice": packed * 2, "packed, single": packed + single,
+             "single, packed": single + packed, "empty packed, single": empty + single, "unknown, packed": other + packed,
+             "packed, unknown": packed + other, "single, unknown": single + other, "cut": message_field(1, b"\x82"),
+             "an integer too long": message_field(1, b"\xff" * 10 + b"\1")}
+    longs, floats, unknown = message_field(3, packed), message_field(2, message_field(1, bytes(8))), message_field(9, b"z")
+    made = {f"list: {name}": message_field(3, contents) for name, contents in lists.items()}
+    made |= {"list, unknown": longs + unknown, "unknown, list": unknown + longs, "two lists": longs * 2,
+             "floats, integers": floats + longs, "integers, floats": longs + floats, "no list": b""}
+    dropped = {"list: packed twice", "list: packed, single", "list: empty packed, single", "two lists", "integers, floats"}
+    key = message_field(1, b"k")
+    entries = {name: [key + message_field(2, feature)] for name, feature in made.items()}
+    value = message_field(2, longs)
+    entries |= {"entry: no value": [key], "entry: no key": [value], "entry: two values": [key + value * 2],
+                "entry: unknown": [key + value + unknown], "key twice": [key + value, key + message_field(2, message_field(3, single))],
+                "key twice, empty": [key + value, key + message_field(2, b"")]}
+    spec = {"k": tf.io.VarLenFeature(tf.int64)}
+    row = features(mu, [("k", 9, True, (), None, None)])
+    for name, parts in entries.items():
+        record = message_field(1, b"".join(message_field(1, part) for part in parts))
+        with mu.pool():
+            text = mu.any_tensor(np.array(record, dtype=object))
+            ours = outcome(lambda: flat(mu, mu.mu_parse_example(text, 1, row)))
+            theirs = outcome(lambda: [tf.sparse.to_dense(tf.io.parse_single_example(record, spec)["k"]).numpy()])
+            if name in dropped:
+                report.check(f"Example, {name}", f"{ours}; TensorFlow: {theirs}, without the rest", ours == "refused" != theirs)
+            else:
+                report.check(f"Example, {name}", f"{ours}; TensorFlow: {theirs}", ours == theirs)
+    for name, feature in made.items():
+        steps = message_field(1, feature) + message_field(1, longs)
+        record = message_field(2, message_field(1, key + message_field(2, steps)))
+        with mu.pool():
+            text = mu.any_tensor(np.array(record, dtype=object))
+            ours = outcome(lambda: flat(mu, mu.mu_value_at(mu.mu_parse_sequence_example(text, 0, None, 1, row), 1)))
+            theirs = outcome(lambda: [tf.sparse.to_dense(tf.io.parse_single_sequence_example(record, None, spec)[1]["k"]).numpy()])
+            report.check(f"step of a SequenceExample, {name}", f"{ours}; TensorFlow: {theirs}", ours == theirs)
+
+
 def test_sequences(mu, report):
     def sequence(words, points):
         return tf.train.SequenceExample(
@@ -637,7 +683,7 @@ def main(path):
     mu = muster.Library(path)
     report = Report("Data: examples, text, images, stages, layers for strings and categories")
     test_list(report)
-    for test in (test_examples, test_sequences, test_text, test_text_folder, test_stages, test_images, test_lookups, test_hashing, test_vectorization):
+    for test in (test_examples, test_example_forms, test_sequences, test_text, test_text_folder, test_stages, test_images, test_lookups, test_hashing, test_vectorization):
         with report.guard(test.__name__):
             test(mu, report)
     test_fit_command(path, report)

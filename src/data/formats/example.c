@@ -13,7 +13,7 @@ typedef struct column {
     int64_t n_rows, per;     // rows; values of a step
     int64_t steps_of_record; // rows of one example
     mu_span *rows;          // [n_rows] Feature messages; NULL: there is none
-    bool padded_rows;        // rows without a message are padding
+    bool padded_rows;        // rows are steps of sequences; those without a message are padding
     mu_span *lists;         // [n_rows] their values
     int64_t *counts;         // [n_rows] how many values; -1: the row has none
     int64_t longest;         // steps of the longest row, of VARIABLE
@@ -43,6 +43,13 @@ static mu_status wrong_count(const column *c, int64_t example, int64_t count)
                      c->feature->length == MU_FEATURE_VARIABLE ? "a multiple of " : "", (long long)c->per);
 }
 
+static mu_status damaged_values(const column *c, int64_t example)
+{
+    return mu__error(MU_DATA_LOSS, "%s: the values of feature '%s' in example %lld are damaged, or not all written in "
+                     "one way: packed in one field, or each in its own; write the record again", c->function,
+                     c->feature->name, (long long)example);
+}
+
 static mu_status count_row(column *c, int64_t row)
 {
     const mu_feature *feature = c->feature;
@@ -50,7 +57,7 @@ static mu_status count_row(column *c, int64_t row)
     const mu_span message = c->rows[row];
     mu_dtype dtype = MU_DTYPE_DEFAULT;
     c->counts[row] = -1;
-    if (message.bytes != NULL && !mu__example_kind(message, &dtype, &c->lists[row]))
+    if (message.bytes != NULL && !mu__example_kind(message, c->padded_rows, &dtype, &c->lists[row]))
         return damaged(c->function, example);
     if (dtype == MU_DTYPE_DEFAULT) {
         const bool needed = message.bytes != NULL || !c->padded_rows;
@@ -65,8 +72,8 @@ static mu_status count_row(column *c, int64_t row)
                          "wanted; correct .dtype", c->function, (long long)example, mu_dtype_name(dtype), feature->name,
                          mu_dtype_name(feature->dtype));
     mu_value_sink sink = {0};
-    if (mu__example_values(c->lists[row], dtype, &sink) != MU_OK)
-        return damaged(c->function, example);
+    if (mu__example_values(c->lists[row], c->padded_rows, dtype, &sink) != MU_OK)
+        return damaged_values(c, example);
     c->counts[row] = sink.n;
     const bool fits = feature->length == MU_FEATURE_FIXED ? sink.n == c->per
                       : c->per == 0 ? sink.n == 0 : sink.n % c->per == 0;
@@ -115,7 +122,7 @@ static mu_status write_rows(const column *c, mu_value_sink *sink)
     for (int64_t row = 0; row < c->n_rows; row++) {
         sink->n = row * width;
         if (c->counts[row] > 0)
-            MU_TRY(mu__example_values(c->lists[row], c->feature->dtype, sink));
+            MU_TRY(mu__example_values(c->lists[row], c->padded_rows, c->feature->dtype, sink));
         MU_TRY(fill(c, sink, (row + 1) * width - sink->n));
     }
     return MU_OK;

@@ -17,15 +17,17 @@ typedef struct mu_span {
 enum { MU_EXAMPLE_FEATURES = 1, MU_EXAMPLE_LISTS = 2 };  // fields of Example and SequenceExample
 
 // mu__example_find finds what the keys have in a message's map (`map`: one of the fields above): of keys that are there
-// more than once, the last counts. values: [n], set by this function. False: the bytes are no such message.
+// more than once, the last counts (of features: the last that is not empty). values: [n], set by this function. False:
+// the bytes are no such message.
 bool mu__example_find(mu_span message, int map, int n, const char *const *keys, mu_span *values);
 
-// mu__example_steps gives the features of a FeatureList one after the other: *at counts bytes from 0; false at the end
+// mu__example_step gives the features of a FeatureList one after the other: *at counts bytes from 0; false at the end
 // or, with *bad, for damage.
 bool mu__example_step(mu_span list, size_t *at, mu_span *feature, bool *bad);
 
 // What a Feature holds: MU_F32, MU_I64, MU_STRING, or MU_DTYPE_DEFAULT if nothing. *list is the list of its values.
-bool mu__example_kind(mu_span feature, mu_dtype *dtype, mu_span *list);
+// step: it is a step of a sequence, which TensorFlow reads more strictly.
+bool mu__example_kind(mu_span feature, bool step, mu_dtype *dtype, mu_span *list);
 
 // Where values go. Counts them alone if there is neither.
 typedef struct mu_value_sink {
@@ -34,7 +36,8 @@ typedef struct mu_value_sink {
     int64_t n;              // values so far
 } mu_value_sink;
 
-// mu__example_values reads the values of a list. DATA_LOSS without a record: the bytes are no such list.
-mu_status mu__example_values(mu_span list, mu_dtype dtype, mu_value_sink *sink);
+// mu__example_values reads the values of a list. DATA_LOSS without a record: the bytes are no such list, or one
+// with values in several forms.
+mu_status mu__example_values(mu_span list, bool step, mu_dtype dtype, mu_value_sink *sink);
 
 #endif

@@ -1,6 +1,10 @@
 // Walks the wire format of protocol buffers for tf.train.Example: fields, maps, and lists of values packed or not.
 //
-// Unknown fields are skipped, as the format demands; groups, which no version of these messages had, are damage.
+// TensorFlow's parsers of these messages read a stricter form than protocol buffers: an entry of a map is a key and a
+// value, a Feature begins with its one list, and a list has its values packed in one field or each in a field of its
+// own. Other forms are damage here too, unknown fields among them, except where TensorFlow passes over them: in the
+// outermost message, and behind a Feature's list and a packed field that are not in a step of a sequence. A second list
+// or packed field there, whose values it would drop without a word, is damage here.
 #include "data/formats/example.h"
 
 enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };  // wire types
@@ -51,21 +55,23 @@ static bool is_message(const field *f, uint64_t number) { return f->number == nu
 
 // ---- Maps ---------------------------------------------------------------------------------------
 
-// A map is a list of entries with a key (1) and a value (2).
-static bool read_entry(mu_span entry, int n, const char *const *keys, mu_span *values)
+// A map is a list of entries with a key (1) and a value (2), each once. An empty Feature does not replace one that has
+// a list, as in TensorFlow; an empty list of steps does.
+static bool read_entry(mu_span entry, int map, int n, const char *const *keys, mu_span *values)
 {
     mu_cursor cursor = mu__cursor(entry.bytes, entry.n);
-    mu_span key = {(const uint8_t *)"", 0}, value = {(const uint8_t *)"", 0};
-    for (field f; next_field(&cursor, &f);) {
-        if (is_message(&f, 1))
-            key = f.bytes;
-        else if (is_message(&f, 2))
-            value = f.bytes;
-    }
-    for (int i = 0; i < n && !cursor.bad; i++)
-        if (strlen(keys[i]) == key.n && memcmp(keys[i], key.bytes, key.n) == 0)
+    field a = {0}, b = {0};
+    if (!next_field(&cursor, &a) || !next_field(&cursor, &b) || mu__cursor_left(&cursor) > 0)
+        return false;
+    const bool in_order = is_message(&a, 1) && is_message(&b, 2);
+    if (!in_order && !(is_message(&a, 2) && is_message(&b, 1)))
+        return false;
+    const mu_span key = in_order ? a.bytes : b.bytes, value = in_order ? b.bytes : a.bytes;
+    for (int i = 0; i < n; i++)
+        if (strlen(keys[i]) == key.n && memcmp(keys[i], key.bytes, key.n) == 0 &&
+            (value.n > 0 || map == MU_EXAMPLE_LISTS || values[i].bytes == NULL))
             values[i] = value;
-    return !cursor.bad;
+    return true;
 }
 
 bool mu__example_find(mu_span message, int map, int n, const char *const *keys, mu_span *values)
@@ -79,7 +85,7 @@ bool mu__example_find(mu_span message, int map, int n, const char *const *keys, 
         if (!is_message(&f, (uint64_t)map))
             continue;
         for (field entry; good && next_field(&entries, &entry);)
-            good = !is_message(&entry, 1) || read_entry(entry.bytes, n, keys, values);
+            good = is_message(&entry, 1) && read_entry(entry.bytes, map, n, keys, values);
         good = good && !entries.bad;
     }
     return good && !cursor.bad;
@@ -88,28 +94,33 @@ bool mu__example_find(mu_span message, int map, int n, const char *const *keys, 
 bool mu__example_step(mu_span list, size_t *at, mu_span *feature, bool *bad)
 {
     mu_cursor cursor = mu__cursor(list.bytes + *at, list.n - *at);
-    for (field f; next_field(&cursor, &f);)
-        if (is_message(&f, 1)) {
-            *feature = f.bytes;
-            *at = (size_t)(cursor.at - list.bytes);
-            return true;
-        }
-    *bad = cursor.bad;
-    return false;
+    field f;
+    const bool found = next_field(&cursor, &f);
+    *bad = cursor.bad || (found && !is_message(&f, 1));
+    if (!found || *bad)
+        return false;
+    *feature = f.bytes;
+    *at = (size_t)(cursor.at - list.bytes);
+    return true;
 }
 
 // ---- Values -------------------------------------------------------------------------------------
 
-bool mu__example_kind(mu_span feature, mu_dtype *dtype, mu_span *list)
+bool mu__example_kind(mu_span feature, bool step, mu_dtype *dtype, mu_span *list)
 {
     static const mu_dtype kinds[] = {MU_DTYPE_DEFAULT, MU_STRING, MU_F32, MU_I64};
     mu_cursor cursor = mu__cursor(feature.bytes, feature.n);
     *dtype = MU_DTYPE_DEFAULT;
-    for (field f; next_field(&cursor, &f);)
-        if (f.type == BYTES && f.number < MU_COUNT(kinds)) {
-            *dtype = kinds[f.number];
-            *list = f.bytes;
-        }
+    field f;
+    if (!next_field(&cursor, &f))
+        return !cursor.bad;
+    if (f.type != BYTES || f.number >= MU_COUNT(kinds) || (step && mu__cursor_left(&cursor) > 0))
+        return false;
+    *dtype = kinds[f.number];
+    *list = f.bytes;
+    while (next_field(&cursor, &f))
+        if (f.type == BYTES && f.number < MU_COUNT(kinds))
+            return false;
     return !cursor.bad;
 }
 
@@ -156,22 +167,29 @@ static mu_status add_string(mu_span bytes, mu_value_sink *sink)
     return sink->strings != NULL ? mu__strings_add(sink->strings, bytes.bytes, bytes.n) : MU_OK;
 }
 
-// The values are field 1; a field of a type that does not fit is unknown, and skipped.
-mu_status mu__example_values(mu_span list, mu_dtype dtype, mu_value_sink *sink)
+// The values are field 1.
+mu_status mu__example_values(mu_span list, bool step, mu_dtype dtype, mu_value_sink *sink)
 {
     mu_cursor cursor = mu__cursor(list.bytes, list.n);
     mu_status status = MU_OK;
+    bool packed = false, single = false;
     for (field f; status == MU_OK && next_field(&cursor, &f);) {
-        if (f.number != 1)
+        if (packed && !step && f.number != 1)
             continue;
+        if (packed || f.number != 1)
+            return MU_DATA_LOSS;
+        packed = f.type == BYTES && dtype != MU_STRING;
         if (dtype == MU_STRING && f.type == BYTES)
             status = add_string(f.bytes, sink);
-        else if (dtype == MU_F32 && (f.type == BYTES || f.type == FIXED32))
+        else if (packed && !single)
+            status = dtype == MU_F32 ? add_floats(f.bytes, sink) : add_integers(f.bytes, sink);
+        else if (dtype == MU_F32 && f.type == FIXED32)
             status = add_floats(f.bytes, sink);
-        else if (dtype == MU_I64 && f.type == BYTES)
-            status = add_integers(f.bytes, sink);
         else if (dtype == MU_I64 && f.type == VARINT)
             add_integer(f.varint, sink);
+        else
+            status = MU_DATA_LOSS;
+        single = true;
     }
     return status != MU_OK ? status : cursor.bad ? MU_DATA_LOSS : MU_OK;
 }

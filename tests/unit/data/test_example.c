@@ -57,6 +57,62 @@ static void test_defaults_and_shapes(void **state)
     assert_value(mu_parse_example(example, 1, &steps), "([1 2|3 4])");
 }
 
+// Appends a field of bytes to a message under construction.
+typedef struct message {
+    char bytes[96];
+    size_t n;
+} message;
+
+static message joined(const message *a, const message *b)
+{
+    message out = *a;
+    memcpy(out.bytes + out.n, b->bytes, b->n);
+    out.n += b->n;
+    return out;
+}
+
+static message field(int number, const message *content)
+{
+    const message head = {{(char)(number << 3 | 2), (char)content->n}, 2};
+    return joined(&head, content);
+}
+
+// An Example whose feature "k" has these bytes.
+static mu_tensor *example_of(const message *feature)
+{
+    const message key = {"\x0a\x01k", 3}, value = field(2, feature), entry = joined(&key, &value),
+                  entries = field(1, &entry), whole = field(1, &entries);
+    return mu_tensor_byte_strings(0, NULL, &(mu_string){whole.bytes, whole.n});
+}
+
+// TensorFlow's parser reads one packed field, or values in fields of their own, and refuses or drops the others.
+static void test_values_in_several_forms(void **state)
+{
+    (void)state;
+    const mu_feature k = {.name = "k", .dtype = MU_I64, .length = MU_FEATURE_VARIABLE};
+    static const message packed = {"\x0a\x02\x01\x02", 4}, single = {"\x08\x03\x08\x04", 4},
+                         other = {"\x12\x01z", 3}, none = {"", 0};
+    const struct { const message *first, *second; const char *wanted; } lists[] = {
+        {&packed, &none, "([1 2])"}, {&single, &none, "([3 4])"}, {&none, &none, "([])"}, {&single, &single, "([3 4 3 4])"},
+        {&packed, &packed, NULL}, {&packed, &single, NULL}, {&single, &packed, NULL}, {&other, &packed, NULL},
+        {&packed, &other, "([1 2])"}, {&single, &other, NULL}};
+    for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
+        const message list = joined(lists[i].first, lists[i].second), feature = field(3, &list);
+        mu_value *value = mu_parse_example(example_of(&feature), 1, &k);
+        if (lists[i].wanted != NULL)
+            assert_value(value, lists[i].wanted);
+        else
+            expect_error(MU_DATA_LOSS, "the values of feature 'k' in example 0 are damaged, or not all written in one");
+    }
+    const message once = field(3, &packed), twice = joined(&once, &once);
+    assert_null(mu_parse_example(example_of(&twice), 1, &k));
+    expect_error(MU_DATA_LOSS, "the bytes of example 0 are not a serialised message");
+    const message unknown = field(9, &none), late = joined(&once, &unknown), early = joined(&unknown, &once);
+    assert_value(mu_parse_example(example_of(&late), 1, &k), "([1 2])");
+    assert_null(mu_parse_example(example_of(&early), 1, &k));
+    expect_error(MU_DATA_LOSS, "the bytes of example 0 are not a serialised message");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -139,6 +195,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DATA_TEST(test_one_and_a_batch), DATA_TEST(test_defaults_and_shapes), DATA_TEST(test_refusals),
+        DATA_TEST(test_values_in_several_forms),
         DATA_TEST(test_sequences),       DATA_TEST(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
