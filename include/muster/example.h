@@ -39,8 +39,8 @@ typedef struct mu_feature {
 // values in front of the padding; `lengths` says how many.) Of one example it has that example's steps. The result is a
 // map. Errors: INVALID_ARGUMENT naming feature and example, for one that is missing, has another type, or another
 // number of values; DATA_LOSS for bytes that are not an Example. Messages are read as strictly as TensorFlow's parser
-// does, which refuses unknown fields in most places, and values of a list that are not all written in one way, packed in
-// one field or each in its own. (Where it would drop a second list or packed field, that is DATA_LOSS too.)
+// does, which refuses unknown fields in most places, and values of a list that are not all written in one way: packed
+// in one field, or each in its own. (Where it would drop a second list or packed field, that is DATA_LOSS too.)
 MU_API mu_value *mu_parse_example(mu_tensor *serialized, int n_features, const mu_feature *features);
 
 // mu_parse_sequence_example parses serialised SequenceExamples in the same way. The result is a list of two maps:

@@ -49,16 +49,23 @@ mu_tensor *mu__fit_label(const mu_fit_source *source, int output, mu_tensor *lab
 
 // ---- .npz ---------------------------------------------------------------------------------------
 
+static mu_value *array_of(const mu_value *map, const char *name)
+{
+    for (int i = 0; i < map->n; i++)
+        if (strcmp(map->keys[i], name) == 0)
+            return map->items[i];
+    return NULL;
+}
+
 // The arrays of some of the names: one, or a list.
 static mu_value *arrays_of(const mu_value *map, const mu_fit_source *source, int begin, int end)
 {
     mu_value *items[MU_FIT_NAMES];
     for (int i = begin; i < end; i++) {
-        mu_value *array = mu_value_get(map, source->names[i]);
+        mu_value *array = array_of(map, source->names[i]);
         if (!array) {
-            if (!mu__pending())
-                mu__error(MU_INVALID_ARGUMENT, "muster fit: %s has no array '%s'; name its arrays with --inputs and "
-                          "--labels (muster inspect lists them)", source->path, source->names[i]);
+            mu__error(MU_INVALID_ARGUMENT, "muster fit: %s has no array '%.100s'; name its arrays with --inputs and "
+                      "--labels (muster inspect lists them)", source->path, source->names[i]);
             return NULL;
         }
         const bool label = i >= source->n_inputs;
@@ -87,10 +94,14 @@ static mu_status count_columns(const mu_fit_source *source, int *columns)
     if (lines < source->skip_lines)
         return mu__error(MU_INVALID_ARGUMENT, "muster fit: --skip-lines is %d, but %s has %lld lines; give the number "
                          "of lines before the first sample", source->skip_lines, source->path, (long long)lines);
+    if (*columns == 0)
+        return mu__error(MU_INVALID_ARGUMENT, "muster fit: %s has no line with a sample; expected numbers with commas "
+                         "between them, the labels last", source->path);
     if (*columns > source->label_columns)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "muster fit: the first sample of %s has %d columns, of which %d are labels; "
-                     "set --label-columns and --skip-lines", source->path, *columns, source->label_columns);
+    return mu__error(MU_INVALID_ARGUMENT, "muster fit: columns in the first sample of %s: %d, and of labels: %d, which "
+                     "leaves none for inputs; expected numbers with commas between them: set --label-columns and "
+                     "--skip-lines", source->path, *columns, source->label_columns);
 }
 
 static mu_value *split_row(mu_value *element, void *arg)
@@ -124,30 +135,44 @@ static mu_dataset *rows_of(const char *path)
 
 static mu_dataset *from_two_files(const mu_fit_source *source)
 {
-    if (!source->labels) {
-        mu__error(MU_INVALID_ARGUMENT, "muster fit: %s holds samples without labels; give their file with --labels",
-                  source->path);
+    mu_dataset *x = rows_of(source->path);
+    if (!x) {
+        mu__error_context("muster fit takes .npz, .csv, .npy or .tfrecord; files with other names are read as IDX");
         return NULL;
     }
-    mu_dataset *x = rows_of(source->path), *y = x ? rows_of(source->labels) : NULL;
+    if (!source->labels) {
+        mu__error(MU_INVALID_ARGUMENT, "muster fit: %s holds samples without labels; give their file with --labels, "
+                  "those of --validation-data with --validation-labels", source->path);
+        return NULL;
+    }
+    mu_dataset *y = rows_of(source->labels);
+    const int64_t n = y ? mu_dataset_cardinality(x) : 0, n_labels = y ? mu_dataset_cardinality(y) : 0;
+    if (n != n_labels) {
+        mu__error(MU_INVALID_ARGUMENT, "muster fit: %s holds %lld samples, and %s labels for %lld; give a label for "
+                  "each", source->path, (long long)n, source->labels, (long long)n_labels);
+        return NULL;
+    }
     return y ? mu_dataset_zip_of(2, (mu_dataset *[]){x, y}) : NULL;
 }
 
-static bool has_examples(const char *path)
+mu_fit_form mu__fit_form_of(const char *path)
 {
-    return ends_with(path, ".tfrecord") || ends_with(path, ".tfrecords") || ends_with(path, ".tfrecord.gz");
+    if (ends_with(path, ".tfrecord") || ends_with(path, ".tfrecords") || ends_with(path, ".tfrecord.gz"))
+        return MU_FIT_EXAMPLES;
+    if (ends_with(path, ".csv") || ends_with(path, ".csv.gz"))
+        return MU_FIT_CSV;
+    return ends_with(path, ".npz") ? MU_FIT_ARRAYS : MU_FIT_TWO_FILES;
 }
 
 mu_dataset *mu__fit_data(mu_fit_source *source)
 {
-    const bool csv = ends_with(source->path, ".csv") || ends_with(source->path, ".csv.gz");
-    const bool examples = has_examples(source->path);  // which are shuffled before they are parsed
+    const mu_fit_form form = mu__fit_form_of(source->path);
     if (find_names(source) != MU_OK)
         return NULL;
-    mu_dataset *samples = examples                         ? mu__fit_examples(source)
-                          : ends_with(source->path, ".npz") ? from_npz(source)
-                          : csv                             ? from_csv(source) : from_two_files(source);
-    if (samples && source->shuffles && !examples)
+    mu_dataset *samples = form == MU_FIT_EXAMPLES ? mu__fit_examples(source)
+                          : form == MU_FIT_ARRAYS ? from_npz(source)
+                          : form == MU_FIT_CSV    ? from_csv(source) : from_two_files(source);
+    if (samples && source->shuffles && form != MU_FIT_EXAMPLES)  // which are shuffled before they are parsed
         samples = mu_dataset_shuffle(samples, MU_FIT_SHUFFLED_ROWS);
     return samples ? mu_dataset_batch(samples, source->batch_size) : NULL;
 }

@@ -9,6 +9,12 @@
 
 enum { MU_FIT_NAMES = 64, MU_FIT_NAMES_BYTES = 1000, MU_FIT_SHUFFLED_ROWS = 10000 };
 
+// The forms of data, which can be added to a set: .npz; .tfrecord; .csv; two files, of samples and of labels, .npy or
+// IDX.
+typedef enum mu_fit_form {
+    MU_FIT_ARRAYS = 1, MU_FIT_EXAMPLES = 2, MU_FIT_CSV = 4, MU_FIT_TWO_FILES = 8
+} mu_fit_form;
+
 // Must live as long as the dataset that is made of it.
 typedef struct mu_fit_source {
     const char *path;
@@ -29,6 +35,7 @@ typedef struct mu_fit_source {
 // the default one (fit_strategy.c).
 extern const char *const mu__fit_strategies[];
 mu_strategy *mu__fit_strategy(int which);
+mu_fit_form mu__fit_form_of(const char *path);  // by its name
 // mu__fit_data returns batches whose elements are lists of inputs and labels. Belongs to the pool; NULL on error.
 mu_dataset *mu__fit_data(mu_fit_source *source);
 // mu__fit_label returns label `output` in the type that the loss of this output takes: numbers of classes are integers,

@@ -96,7 +96,9 @@ static mu_status compile(mu_model *model, const mu_tool_arguments *a)
     mu_optimizer *optimizer = a->values[OPTIMIZER] ? mu_optimizer_named(a->values[OPTIMIZER])
                               : trainer->optimizer ? trainer->optimizer : mu_adam();
     const int first = trainer->first_metric, weighted = trainer->first_weighted, end = trainer->first_of_layers;
-    mu_items *loss = own_loss ? named_items(a, LOSS) : losses_of(trainer);
+    const void *loss = !own_loss                      ? losses_of(trainer)
+                       : strchr(a->values[LOSS], ',') ? (const void *)named_items(a, LOSS)
+                                                      : a->values[LOSS];  // of all outputs
     mu_items *metrics = own_metrics ? named_items(a, METRICS) : metrics_of(trainer, first, weighted);
     mu_items *weighing = own_metrics ? NULL : metrics_of(trainer, weighted, end);
     const int *outputs = own_metrics ? NULL : trainer->metric_outputs;
@@ -120,9 +122,25 @@ static mu_model *make_model(const mu_tool_arguments *a)
 
 // ---- Training -----------------------------------------------------------------------------------
 
+// An option that the form of the data has no use for is a mistake, which would go unnoticed.
+static mu_status check_form(const mu_tool_arguments *a)
+{
+    static const struct { int option; unsigned forms; } some[] = {
+        {INPUTS, MU_FIT_ARRAYS | MU_FIT_EXAMPLES}, {LABELS, MU_FIT_ARRAYS | MU_FIT_EXAMPLES | MU_FIT_TWO_FILES},
+        {VALIDATION_LABELS, MU_FIT_ARRAYS | MU_FIT_EXAMPLES | MU_FIT_TWO_FILES}, {LABEL_COLUMNS, MU_FIT_CSV},
+        {SKIP_LINES, MU_FIT_CSV}};
+    const mu_fit_form form = mu__fit_form_of(a->values[DATA]);
+    for (size_t i = 0; i < MU_COUNT(some); i++)
+        if (a->values[some[i].option] != options[some[i].option].initial && !(some[i].forms & form))
+            return mu__error(MU_INVALID_ARGUMENT, "muster fit: --%s is given, which says nothing about data like %s; "
+                             "leave it out (muster fit --help)", options[some[i].option].name, a->values[DATA]);
+    return MU_OK;
+}
+
 static mu_status read_options(const mu_tool_arguments *a, mu_fit_source *source, int *epochs)
 {
     *source = (mu_fit_source){.path = a->values[DATA], .labels = a->values[LABELS], .inputs = a->values[INPUTS]};
+    MU_TRY(check_form(a));
     MU_TRY(mu__tool_whole(a, EPOCHS, 1, 1 << 30, epochs));
     MU_TRY(mu__tool_whole(a, BATCH_SIZE, 1, 1 << 30, &source->batch_size));
     MU_TRY(mu__tool_whole(a, LABEL_COLUMNS, 1, 1 << 20, &source->label_columns));
@@ -151,7 +169,8 @@ static mu_dataset *validation_data(const mu_tool_arguments *a, mu_fit_source *so
     if (!a->values[VALIDATION])
         return NULL;
     source->path = a->values[VALIDATION];
-    source->labels = a->values[VALIDATION_LABELS] ? a->values[VALIDATION_LABELS] : source->labels;
+    if (a->values[VALIDATION_LABELS] || mu__fit_form_of(source->path) == MU_FIT_TWO_FILES)
+        source->labels = a->values[VALIDATION_LABELS];
     source->shuffles = false;
     return mu__fit_data(source);
 }

@@ -93,8 +93,9 @@ static void test_values_in_several_forms(void **state)
     static const message packed = {"\x0a\x02\x01\x02", 4}, single = {"\x08\x03\x08\x04", 4},
                          other = {"\x12\x01z", 3}, none = {"", 0};
     const struct { const message *first, *second; const char *wanted; } lists[] = {
-        {&packed, &none, "([1 2])"}, {&single, &none, "([3 4])"}, {&none, &none, "([])"}, {&single, &single, "([3 4 3 4])"},
-        {&packed, &packed, NULL}, {&packed, &single, NULL}, {&single, &packed, NULL}, {&other, &packed, NULL},
+        {&packed, &none, "([1 2])"}, {&single, &none, "([3 4])"}, {&none, &none, "([])"},
+        {&single, &single, "([3 4 3 4])"}, {&packed, &packed, NULL}, {&packed, &single, NULL},
+        {&single, &packed, NULL}, {&other, &packed, NULL},
         {&packed, &other, "([1 2])"}, {&single, &other, NULL}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         const message list = joined(lists[i].first, lists[i].second), feature = field(3, &list);
