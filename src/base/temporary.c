@@ -110,7 +110,8 @@ static mu_status create_named(const char *path, const char *boot, char **name, i
             return create_named(path, "", name, fd);
     }
     const int number = errno;
-    return mu__error(mu__errno_code(number), "cannot create %s: %s", *name, strerror(number));
+    return mu__error(mu__errno_code(number), "cannot create %s: %s%s", path, strerror(number),
+                     number == ENOENT ? "; make its folder first" : "");
 }
 
 mu_status mu__temporary_create(const char *path, char **name, int *fd)

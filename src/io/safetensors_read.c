@@ -15,8 +15,9 @@ static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **t
     uint8_t prefix[8] = {0};
     if (file_bytes < sizeof prefix)
         return mu__error(MU_DATA_LOSS,
-                         "%s has %" PRIu64 " bytes; a safetensors file starts with 8 bytes of header length",
-                         file->path, file_bytes);
+                         "%s has %" PRIu64 " bytes; a safetensors file starts with 8 bytes of header length; it is "
+                         "damaged or not a safetensors file (`muster convert --help` lists the formats)", file->path,
+                         file_bytes);
     MU_TRY(mu__file_read_at(file->fd, file->path, 0, prefix, sizeof prefix));
     mu_cursor cursor = mu__cursor(prefix, sizeof prefix);
     const uint64_t claimed = mu__cursor_u64_little(&cursor);
