@@ -288,6 +288,8 @@ mu_status mu__checkpoint_read(mu_checkpoint *checkpoint, mu_tensor_file *file)
     mu_status status = pool ? read_counter(file, &counter) : mu_error_code();
     for (size_t i = 0; status == MU_OK && i < checkpoint->parts.n; i++)
         status = build_model(&checkpoint->parts.items[i], file);
+    for (size_t i = 0; status == MU_OK && i < checkpoint->parts.n; i++)
+        status = mu__checkpoint_find_columns(&checkpoint->parts.items[i], file);
     if (status == MU_OK)
         status = mu__checkpoint_build(checkpoint);
     if (status == MU_OK)

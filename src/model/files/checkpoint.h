@@ -47,6 +47,9 @@ mu_status mu__checkpoint_check_names(const mu_checkpoint *checkpoint);
 // mu__checkpoint_build makes the state of metrics and optimizers that the first step would make, as far as weights
 // exist. So any file can be restored, also before the first step.
 mu_status mu__checkpoint_build(const mu_checkpoint *checkpoint);
+// mu__checkpoint_find_columns tells metrics whose states are as wide as the predictions how wide they are in a file, so
+// that these are made too.
+mu_status mu__checkpoint_find_columns(const mu_checkpoint_part *part, const mu_tensor_file *file);
 
 // ---- Files --------------------------------------------------------------------------------------
 

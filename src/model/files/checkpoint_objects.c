@@ -337,6 +337,32 @@ static mu_status list_trainable(const mu_checkpoint_part *part, mu_variable_list
     return status;
 }
 
+// A metric whose states are as wide as the predictions would not know how wide before its first batch, and what the file
+// has of it would be left out.
+static mu_status learn_columns(const mu_checkpoint_part *part, mu_metric *metric, const mu_tensor_file *file)
+{
+    if (!metric->ops->by_column)
+        return MU_OK;
+    char *name = mu__sprintf("%s%s%s/%s", part->name, *part->name ? "/" : "", mu__metric_label(metric),
+                             mu__metric_state_name(metric, 0));
+    if (!name)
+        return MU_RESOURCE_EXHAUSTED;
+    const int i = mu_tensor_file_find(file, name);
+    if (i >= 0) {
+        const mu_shape shape = mu_tensor_file_shape(file, i);
+        mu__metric_learn_columns(metric, &shape);
+    }
+    mu__free(name);
+    return MU_OK;
+}
+
+mu_status mu__checkpoint_find_columns(const mu_checkpoint_part *part, const mu_tensor_file *file)
+{
+    for (int i = 0; part->model && i < part->model->trainer->n_metrics; i++)
+        MU_TRY(learn_columns(part, part->model->trainer->metrics[i], file));
+    return part->metric ? learn_columns(part, part->metric, file) : MU_OK;
+}
+
 static mu_status build_part(const mu_checkpoint_part *part)
 {
     const mu_model *model = part->model;

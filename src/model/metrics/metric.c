@@ -140,6 +140,16 @@ int64_t mu__metric_numbers(const mu_metric *metric)
     return sum;
 }
 
+void mu__metric_learn_columns(mu_metric *metric, const mu_shape *first)
+{
+    mu_metric_state states[MU_MAX_METRIC_STATES];
+    if (!metric->ops->by_column || metric->columns != 0 || first->rank == 0 || first->dims[first->rank - 1] < 1)
+        return;
+    metric->columns = first->dims[first->rank - 1];
+    if (metric->ops->states(metric, states) == 0 || !mu__shape_equal(&states[0].shape, first))
+        metric->columns = 0;
+}
+
 mu_status mu__metric_build(mu_metric *metric)
 {
     mu_metric_state states[MU_MAX_METRIC_STATES];

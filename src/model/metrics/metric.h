@@ -68,6 +68,9 @@ const char *mu__metric_label(const mu_metric *metric);
 mu_status mu__metric_set_label(mu_metric *metric, const char *prefix);
 double mu__metric_value(const mu_metric *metric, const double *sums);    // NaN after an error
 mu_status mu__metric_build(mu_metric *metric);
+// mu__metric_learn_columns notes how many columns there are, where the first batch would say it, from the shape that
+// the first state has in a file. It leaves that to the first batch if the metric has no state of such a shape.
+void mu__metric_learn_columns(mu_metric *metric, const mu_shape *first);
 int mu__metric_state_count(const mu_metric *metric);
 const char *mu__metric_state_name(const mu_metric *metric, int i);
 int64_t mu__metric_numbers(const mu_metric *metric);                     // of all states together

@@ -105,6 +105,37 @@ static void continues_with_the_same_bits(void **state)
     remove_folder();
 }
 
+// Metrics that learn from the first batch how many columns there are have what the epoch's first steps gave them.
+static mu_history *train_wide(int64_t at, mu_callback *backup)
+{
+    breaking b = {.at = at};
+    mu_set_seed(11);
+    mu_model *model = mu_sequential(mu_dense(4, .activation = "softmax"));
+    mu_compile(model, .loss = "categorical_crossentropy", .optimizer = mu_adam(),
+               .metrics = MU_METRICS(mu_f1_score_metric(), mu_r2_score_metric(), mu_auc_metric(.multi_label = true)));
+    mu_value *all = mu_list(numbers(2, (int64_t[]){53, 5}, 1), mu_one_hot(classes(53, 4, 2), 4, MU_F32), MU_END);
+    mu_callback *breaker = mu_callback_new(.on_batch_end = count_down, .arg = &b);
+    return mu_fit(model, mu_dataset_batch(mu_dataset_from_tensor_slices(all), 8), .epochs = 2,
+                  .verbose = MU_VERBOSE_SILENT, .callbacks = MU_CALLBACKS(backup, breaker));
+}
+
+static void metrics_of_the_first_batchs_width_go_on(void **state)
+{
+    (void)state;
+    static const char *const names[] = {"f1_score", "r2_score", "auc"};
+    mu_pool *pool = mu_pool_open();
+    remove_folder();
+    assert_null(train_wide(STEPS + 4, mu_backup_and_restore(FOLDER, .save_freq = 1)));
+    expect_error(MU_ABORTED, "broken off");
+    mu_history *resumed = train_wide(-1, mu_backup_and_restore(FOLDER, .save_freq = 1));
+    mu_history *whole = train_wide(-1, mu_backup_and_restore(FOLDER "/other"));
+    assert_true(resumed && whole && mu_history_epochs(resumed) == 1);
+    for (size_t i = 0; i < MU_COUNT(names); i++)
+        assert_number(mu_history_at(resumed, names[i], 0), mu_history_at(whole, names[i], 1), 1e-12);
+    mu_pool_close(pool);
+    remove_folder();
+}
+
 // In the middle of an epoch, and after its last step.
 static void a_signal_saves_the_step_of(int step)
 {
@@ -393,6 +424,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(continues_with_the_same_bits),
+        MODEL_TEST(metrics_of_the_first_batchs_width_go_on),
         MODEL_TEST(a_signal_saves_the_step),
         MODEL_TEST(test_case_ps_164),
         MODEL_TEST(steps_per_epoch_continues_in_the_data),
