@@ -96,22 +96,36 @@ static int64_t number_of(remote_task *t, mu_concrete *concrete)
 
 // ---- What went wrong ----------------------------------------------------------------------------
 
-// Whether a message names an address, and not a longer one that begins with it.
-static bool names(const char *message, const char *address)
+// Where a message names an address, and not a longer one that begins with it; NULL: nowhere.
+static char *find_name(char *message, const char *address)
 {
     const size_t length = strlen(address);
-    for (const char *at = message; (at = strstr(at, address)); at += length)
+    for (char *at = message; (at = strstr(at, address)); at += length)
         if (!isdigit((unsigned char)at[length]))
-            return true;
-    return false;
+            return at;
+    return NULL;
 }
 
-static int server_in(const mu_servers *servers, const char *message)
+static int server_in(const mu_servers *servers, char *message)
 {
     for (int i = 0; i < servers->n; i++)
-        if (names(message, mu__client_address(servers->servers[i].client)))
+        if (find_name(message, mu__client_address(servers->servers[i].client)))
             return i;
     return -1;
+}
+
+// The worker names a server by its address alone: behind the last one in the first line comes which server that is.
+static void add_task(mu_error_value *error, const mu_rpc_client *server)
+{
+    const char *address = mu__client_address(server), *task = mu__client_task(server);
+    const size_t line = strcspn(error->message, "\n");
+    char *last = NULL, rest[sizeof error->message];
+    for (char *at = error->message; (at = find_name(at, address)) && at < error->message + line;)
+        last = at += strlen(address);
+    if (!last || !task)
+        return;
+    snprintf(rest, sizeof rest, "%s", last);
+    snprintf(last, sizeof error->message - (size_t)(last - error->message), ", %s%s", task, rest);
 }
 
 // A server that is away is named in the worker's report; one that started again has lost its variables.
@@ -120,10 +134,12 @@ static void find_blame(const remote_task *t, mu_task_failure *failure)
     mu_error_value error;
     mu__error_move(&error);
     const int server = server_in(t->task.strategy->servers, error.message);
-    if (server >= 0 && error.code == MU_NOT_FOUND) {
+    const mu_rpc_client *client = server >= 0 ? t->task.strategy->servers->servers[server].client : NULL;
+    if (client && error.code == MU_NOT_FOUND) {
         error.code = MU_UNAVAILABLE;
-        snprintf(error.message, sizeof error.message, "parameter server %d has started again, and its variables are "
-                 "lost; start the program again, and restore a checkpoint", server);
+        mu__lost_text(error.message, client);
+    } else if (client) {
+        add_task(&error, client);
     }
     if (server >= 0 && (error.code == MU_UNAVAILABLE || error.code == MU_ABORTED))
         *failure = (mu_task_failure){.blame = MU_BLAME_SERVER, .server = server};

@@ -183,9 +183,9 @@ size_t mu__client_sent(mu_rpc_client *client, const mu_rpc_result *result);
 double mu__client_timeout(const mu_rpc_client *client); // seconds that a call has
 // mu__call_failure writes why a call failed, and returns `text`. For a program's own method the text begins with it:
 // "f" at ADDRESS: why. For a method of the library, which no program has called, it follows the first line of `why`, in
-// brackets.
+// brackets. `place`: mu__client_place.
 enum { MU_FAILURE_TEXT = 900 };
-const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, const char *address, const char *why);
+const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, const char *place, const char *why);
 // mu__client_watch registers such a function for every change of what mu__client_server returns; NULL: none any more.
 // mu__client_server returns the number of the process that is connected, 0: none, and says of the same moment whether
 // the process that was connected last is gone: it has ended its connection, and its address refuses new ones.
@@ -196,6 +196,9 @@ uint64_t mu__client_server(mu_rpc_client *client, bool *gone);
 // before all calls of the second; without it nothing is lost.
 void mu__client_keep(mu_rpc_client *client);
 bool mu__client_has_lost(mu_rpc_client *client);
+// mu__lost_text writes that a parameter server has started again, which one it is and what is lost; returns `text`.
+enum { MU_LOST_TEXT = 480 };
+const char *mu__lost_text(char text[MU_LOST_TEXT], const mu_rpc_client *client);
 // mu__client_ended counts the connections to the server that this end has closed or has seen end: whoever holds
 // something that a connection's end takes back compares two counts. Takes no lock.
 unsigned mu__client_ended(const mu_rpc_client *client);
@@ -205,6 +208,11 @@ void *mu__client_routed(const mu_rpc_client *client, int *store); // NULL: the c
 
 // mu__client_address returns the address that a client was made for; it belongs to the client.
 const char *mu__client_address(const mu_rpc_client *client);
+// mu__client_task returns which task of the cluster the client is for ("parameter server 0"), if whoever made it said so
+// (mu__client_of_task); NULL: nobody has. mu__client_place returns the address, followed by ", " and that. Both belong
+// to the client.
+const char *mu__client_task(const mu_rpc_client *client);
+const char *mu__client_place(const mu_rpc_client *client);
 
 // ---- Functions ----------------------------------------------------------------------------------
 

@@ -17,9 +17,10 @@
 static mu_rpc_client *client_of(const mu_cluster_spec *spec, const char *job, int i)
 {
     char name[64];
-    snprintf(name, sizeof name, "/job:%s/task:%d", job, i);
+    const bool worker = strcmp(job, "worker") == 0;
+    snprintf(name, sizeof name, "%s %d", worker ? "worker" : "parameter server", i);
     return mu__client_of_task(mu__spec_find(spec, job)->items[i].address, name, MU_ROLE_COORDINATOR,
-                              strcmp(job, "worker") == 0 ? i + 1 : MU_BEARER_ALL);
+                              worker ? i + 1 : MU_BEARER_ALL);
 }
 
 // Tries until the server has answered.

@@ -55,15 +55,15 @@ static int last_brackets(const char *why, int line)
     return at > 0 ? at : line;
 }
 
-const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, const char *address, const char *why)
+const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, const char *place, const char *why)
 {
     enum { MOST_WHY = 500 };
     const int line = (int)strcspn(why, "\n"), brackets = last_brackets(why, line);
     if (strncmp(method, "muster.", 7) != 0)
-        snprintf(text, MU_FAILURE_TEXT, "\"%s\" at %s: %.700s", method, address, why);
+        snprintf(text, MU_FAILURE_TEXT, "\"%s\" at %s: %.700s", method, place, why);
     else
         snprintf(text, MU_FAILURE_TEXT, "%.*s%.*s (\"%s\" at %s)%s", MU_MIN(brackets, MOST_WHY), why,
-                 line - brackets, why + brackets, method, address, why + line);
+                 line - brackets, why + brackets, method, place, why + line);
     return text;
 }
 
@@ -72,7 +72,7 @@ static void end_failed(mu_rpc_result *result, mu_status code, bool of_caller, co
     char text[MU_FAILURE_TEXT];
     mu_error_value error = {.code = code, .of_caller = of_caller, .file = __FILE__, .line = __LINE__};
     snprintf(error.message, sizeof error.message, "%s",
-             mu__call_failure(text, result->method, result->owner->address, why));
+             mu__call_failure(text, result->method, result->owner->place, why));
     mu__printable(error.message, true);
     mu__result_end(result, &error, NULL, 0);
 }
@@ -477,6 +477,7 @@ static void client_destroy(void *object)
     mu__forgotten_free(client);
     mu__free(client->name);
     mu__free(client->address);
+    mu__free(client->place);
     if (client->has_lock)
         pthread_mutex_destroy(&client->lock);
 }
@@ -508,12 +509,13 @@ static mu_status fill(mu_rpc_client *client, const mu_rpc_client_args *args, mu_
         return mu_error_code();
     client->address = mu__strdup(args->address);
     client->name = mu__strdup(args->name != NULL ? args->name : args->address);
+    client->place = mu__strdup(args->address);
     client->timeout =
         args->timeout_in_ms > 0 ? (double)args->timeout_in_ms / 1e3 : mu__setting_real(MU_SETTING_TIMEOUT);
     client->fail_fast = args->fail_fast;
     client->max_waiting = args->max_waiting > 0 ? args->max_waiting : DEFAULT_WAITING;
     client->budget.limit = (size_t)(args->max_bytes > 0 ? args->max_bytes : DEFAULT_BYTES);
-    if (client->address == NULL || client->name == NULL)
+    if (client->address == NULL || client->name == NULL || client->place == NULL)
         return MU_RESOURCE_EXHAUSTED;
     client->node.accepts = accepts;
     MU_TRY(mu__rpc_prepare(&client->node, role, &client->lock));
@@ -563,6 +565,11 @@ mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role
     mu_pool *pool = mu_pool_open();
     mu_rpc_client *client = mu_retain(mu__client_new(&args, role, accepts));
     mu_pool_close(pool);
+    char *place = client != NULL && name != NULL ? mu__sprintf("%s, %s", address, name) : NULL;
+    if (place == NULL)
+        return mu__pending() ? (mu_release(client), NULL) : client;
+    mu__free(client->place); // no call has begun, so nobody reads it
+    client->place = place;
     return client;
 }
 
@@ -698,6 +705,14 @@ void *mu__client_routed(const mu_rpc_client *client, int *store)
 }
 
 const char *mu__client_address(const mu_rpc_client *client) { return client->address; }
+
+const char *mu__client_place(const mu_rpc_client *client) { return client->place; }
+
+const char *mu__client_task(const mu_rpc_client *client)
+{
+    const size_t length = strlen(client->address);
+    return client->place[length] != '\0' ? client->place + length + 2 : NULL;
+}
 
 uint64_t mu_rpc_client_server(mu_rpc_client *client)
 {

@@ -61,6 +61,7 @@ struct mu_rpc_client {
     int64_t goodbye_ns, retry_ns, pause_ns; // retry_ns: when to dial again
     int64_t until_ns;                       // how long the thread sleeps at most
     char *name, *address;
+    char *place; // the address, and which task is there if that is known
     double timeout; // of calls, in seconds
     bool fail_fast;
     bool tried; // a dial has failed since there was a connection

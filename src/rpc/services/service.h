@@ -95,8 +95,8 @@ void mu__rows_each(const char *folder, void (*fn)(const char *name, void *arg), 
 mu_status mu__function_service_add(mu_rpc_server *server, mu_kept *kept);
 
 // mu__client_of_task makes a client with which a task of the cluster reaches another; its calls fail at once while that
-// is away. name NULL: the address. `accepts`: which worker's key the other may have in place of the cluster's
-// (mu__link_accept). Owned by the caller.
+// is away. `name` says which task that is ("parameter server 0"), for messages; NULL: it is not known. `accepts`: which
+// worker's key the other may have in place of the cluster's (mu__link_accept). Owned by the caller.
 mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role role, int accepts);
 
 // ---- Variables on a server (remote_variable.c) --------------------------------------------------

@@ -345,7 +345,7 @@ static void take_value(mu_store_request *request, const int64_t *head, const mu_
     if (body != NULL && mu__value_text(body, "an error of a store", &text) == MU_OK)
         mu__error((mu_status)head[MU_ANSWER_CODE], "%s",
                   mu__call_failure(failure, request->method,
-                                   mu__client_address(request->client->servers[request->server]), text));
+                                   mu__client_place(request->client->servers[request->server]), text));
     mu__free(text);
     mu__error_move(&request->error);
 }
@@ -361,7 +361,7 @@ static mu_status check_head(const mu_store_request *request, mu_status read, con
     return good ? MU_OK
                 : mu__error(MU_DATA_LOSS, "the answer does not begin with an epoch, a cut and a status; the server "
                             "must run the same version of Muster (\"%s\" at %s)", request->method,
-                            mu__client_address(request->client->servers[request->server]));
+                            mu__client_place(request->client->servers[request->server]));
 }
 
 // A server that answers: the primary, which has done it, or another one.
@@ -422,7 +422,7 @@ static void take_result(mu_store_request *request, int64_t now)
 static void end_late(mu_store_request *request)
 {
     mu_error_value error;
-    const char *address = mu__client_address(request->client->servers[request->store]);
+    const char *address = mu__client_place(request->client->servers[request->store]);
     pthread_mutex_lock(&request->client->lock);
     const char *not_back = request->client->stores[request->store].not_back;
     if (*not_back != '\0')
@@ -527,21 +527,28 @@ static mu_status end_calls(int n, mu_remote_call *calls, waiting_call *waiting, 
     return status;
 }
 
+const char *mu__lost_text(char text[MU_LOST_TEXT], const mu_rpc_client *client)
+{
+    const char *task = mu__client_task(client);
+    snprintf(text, MU_LOST_TEXT, "%.60s at %.260s has started again, and its variables and tables are lost; start the "
+             "program again, and restore a checkpoint", task != NULL ? task : "the parameter server",
+             mu__client_address(client));
+    return text;
+}
+
 // What another process of a server lacks was there before, so it is lost, and not a name that was never there. A
 // store's copies outlive a server.
 static void tell_what_is_lost(const char *method, mu_rpc_client *client)
 {
-    static const char why[] = "the parameter server has started again, and its variables and tables are lost; start "
-                              "the program again, and restore a checkpoint";
     int store;
-    char text[MU_FAILURE_TEXT];
+    char text[MU_FAILURE_TEXT], why[MU_LOST_TEXT];
     mu_error_value error;
     if (mu_error_code() != MU_NOT_FOUND || mu__client_routed(client, &store) != NULL || !mu__client_has_lost(client))
         return;
     mu__error_move(&error);
     error.code = MU_UNAVAILABLE;
     snprintf(error.message, sizeof error.message, "%s",
-             mu__call_failure(text, method, mu__client_address(client), why));
+             mu__call_failure(text, method, mu__client_place(client), mu__lost_text(why, client)));
     mu__error_raise(&error);
 }
 

@@ -74,6 +74,8 @@ static void expect_text(mu_status code, const char *begin, const char *method)
         at[strcspn(at, "\n") - 1] != ')' || at - error.message < (long)strlen(begin) + 10)
         fail_msg("expected %s with \"%s… (\"%s\" at …)\", got %s: %s", mu_status_name(code), begin, method,
                  mu_status_name(error.code), error.message);
+    if (strstr(at, ", parameter server 0)") == NULL && strstr(at, ", parameter server 1)") == NULL)
+        fail_msg("which server is it? %s", error.message);
 }
 
 typedef struct request {
@@ -132,6 +134,12 @@ static void start_again(mu_server *server)
     assert_non_null(mu_server_new(mu_simple_cluster_resolver(mu_cluster_spec_parse(text))));
 }
 
+// Steps and other calls name a server in the same way: by its number in the cluster and its address.
+enum { N_LOST = 3 };
+static const char *const lost_texts[N_LOST] = {
+    "parameter server ", " at localhost:",
+    " has started again, and its variables and tables are lost; start the program again, and restore a checkpoint"};
+
 // Calls until the client is connected again.
 static void expect_lost(const things *t, const request *r)
 {
@@ -141,9 +149,43 @@ static void expect_lost(const things *t, const request *r)
         error = mu_error_take();
     } while (error.code == MU_UNAVAILABLE && strstr(error.message, "cannot be reached") != NULL);
     mu_fail(error.code, "%s", error.message);
-    if (strstr(mu_error_message(), "has started again, and its variables and tables are lost") == NULL)
-        fail_msg("%s", mu_error_message());
+    for (int i = 0; i < N_LOST; i++)
+        if (strstr(mu_error_message(), lost_texts[i]) == NULL)
+            fail_msg("no \"%s\" in: %s", lost_texts[i], mu_error_message());
     expect_text(MU_UNAVAILABLE, r->begin, r->method);
+}
+
+static mu_value *read_step(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_of(mu_variable_read(((things *)arg)->w));
+}
+
+static void test_steps_name_a_server_like_other_calls(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_server *servers[2];
+    things t = make_things(strategy_of_two(servers, 0));
+    mu_coordinator *c = mu_coordinator_new(t.strategy, .ignore_transient_ps_failures = 0);
+    mu_function *step = mu_function_new(read_step, &t);
+    assert_non_null(mu_fetch(mu_schedule(c, step, NULL)));
+    start_again(servers[0]);
+    mu_error error;
+    do {
+        assert_null(mu_fetch(mu_schedule(c, step, NULL)));
+        mu_error_take();
+        (void)mu_join(c);
+        error = mu_error_take();
+        if (error.code == MU_OK)
+            break;
+        if (strstr(error.message, "has started again") == NULL)
+            assert_non_null(strstr(error.message, ", parameter server 0)"));
+    } while (strstr(error.message, "has started again") == NULL);
+    assert_int_equal(error.code, MU_UNAVAILABLE);
+    for (int i = 0; i < N_LOST; i++)
+        assert_non_null(strstr(error.message, lost_texts[i]));
+    mu_pool_close(pool);
 }
 
 // What a server has lost is not a name that was never there: who takes NOT_FOUND of a restored checkpoint for the first
@@ -213,6 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_server_that_is_away),
                                        cmocka_unit_test(test_a_server_that_has_started_again),
+        cmocka_unit_test(test_steps_name_a_server_like_other_calls),
                                        cmocka_unit_test(test_what_a_server_refuses), cmocka_unit_test(test_texts)};
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }

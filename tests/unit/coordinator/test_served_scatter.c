@@ -176,7 +176,7 @@ static void expect_asked_at_once(bool in_function)
         else
             p.assign(p.served, value);
         if (in_function)
-            expect_error(MU_UNAVAILABLE, "parameter server 0 has started again"); // so it lacks its variables
+            expect_error(MU_UNAVAILABLE, "has started again, and its variables and tables are lost"); // so it lacks its variables
         else
             expect_error(MU_NOT_FOUND, first->resource.name);
         const double wanted[] = {8, before + 8, before - 8};
