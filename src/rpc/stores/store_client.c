@@ -342,10 +342,11 @@ static void take_value(mu_store_request *request, const int64_t *head, const mu_
         request->value = mu_retain(body);
         return;
     }
-    if (body != NULL && mu__value_text(body, "an error of a store", &text) == MU_OK)
+    if (body == NULL || mu__value_text(body, "an error of a store", &text) == MU_OK) // it had no memory for a text
         mu__error((mu_status)head[MU_ANSWER_CODE], "%s",
                   mu__call_failure(failure, request->method,
-                                   mu__client_place(request->client->servers[request->server]), text));
+                                   mu__client_place(request->client->servers[request->server]),
+                                   text != NULL ? text : "the server does not say why"));
     mu__free(text);
     mu__error_move(&request->error);
 }

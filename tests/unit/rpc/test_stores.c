@@ -79,6 +79,30 @@ static void test_a_cut_that_the_coordinator_told(void **state)
     mu_pool_close(pool);
 }
 
+static mu_value *fail_without_text(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_list(mu__numbers_value((int64_t[]){1, 0, MU_INTERNAL, 1}, MU_N_ANSWER), MU_END);
+}
+
+// A primary that has no memory for the text of an error has failed nevertheless.
+static void test_a_failure_without_a_text(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    assert_int_equal(
+        mu__server_add(server, &(mu_rpc_server_register_args){.name = "muster.store.call", .fn = fail_without_text}),
+        MU_OK);
+    assert_int_equal(mu_rpc_server_start(server), MU_OK);
+    mu_rpc_client *client = client_with(server, MU_ROLE_WORKER);
+    mu_store_client *stores = mu__store_client_new(1, &client);
+    assert_null(mu__remote_call(client, "muster.apply", (mu_remote_subject){0}, NULL));
+    expect_error(MU_INTERNAL, "the server does not say why (\"muster.apply\" at localhost:");
+    mu_release(stores);
+    mu_pool_close(pool);
+}
+
 static mu_value *answer_with_cut(mu_value *arguments, void *arg)
 {
     (void)arguments;
@@ -698,6 +722,7 @@ int main(void)
         cmocka_unit_test(test_a_client_cannot_end_a_store),
         cmocka_unit_test(test_a_client_that_knows_too_much),
         cmocka_unit_test(test_a_cut_that_the_coordinator_told),
+        cmocka_unit_test(test_a_failure_without_a_text),
         cmocka_unit_test(test_a_client_believes_no_cut_that_cannot_be),
         cmocka_unit_test(test_numbers_are_bounded),
         cmocka_unit_test(test_a_server_cannot_end_a_primary),
