@@ -203,6 +203,20 @@ static void test_log_gamma_of_large_numbers(void **state)
     check_both("lgamma", log_gamma, NULL, mu_list(mu_of(x), MU_END), 1e-5);
 }
 
+static mu_value *thousand_acosh(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_list(mu_of(mu_multiply(mu_acosh(mu_at(arguments, 0)), mu_constant(MU_F32, 1000))), MU_END);
+}
+
+// The distance from 1 keeps its digits.
+static void test_acosh_near_one(void **state)
+{
+    (void)state;
+    mu_tensor *x = mu_tensor_new(MU_F32, 1, (int64_t[]){5}, (float[]){1, 1.0000002f, 1.00001f, 1.0003f, 1.01f});
+    check_both("acosh", thousand_acosh, NULL, mu_list(mu_of(x), MU_END), 1e-6);
+}
+
 // Nothing on the way to a result is beyond its type where the result is not.
 static mu_value *activate(mu_value *arguments, void *arg)
 {
@@ -552,7 +566,8 @@ int main(void)
         cmocka_unit_test(test_embedding_and_dropout_train_on_two_replicas),
         cmocka_unit_test(test_random_numbers),
         cmocka_unit_test(test_numbers_drawn_by_rejection),
-        cmocka_unit_test(test_log_gamma_of_large_numbers), cmocka_unit_test(test_activations_of_large_numbers),
+        cmocka_unit_test(test_log_gamma_of_large_numbers), cmocka_unit_test(test_acosh_near_one),
+        cmocka_unit_test(test_activations_of_large_numbers),
         cmocka_unit_test(test_rows_of_variables),
         cmocka_unit_test(test_order_of_odd_numbers), cmocka_unit_test(test_extremes_of_bools),
         cmocka_unit_test(test_sums_in_16_bits),

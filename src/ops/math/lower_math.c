@@ -94,17 +94,24 @@ mu_status mu__lower_whole_division(mu_lowering *l)
 
 // ---- Inverse and hyperbolic functions -----------------------------------------------------------
 
+// exp(x) / 2, which overflows later than exp(x).
+static mu_hlo half_exp(const writer *w, mu_hlo x)
+{
+    const mu_hlo root_of_exp = one(w, "stablehlo.exponential", scaled(w, x, 0.5));
+    return mul(w, scaled(w, root_of_exp, 0.5), root_of_exp);
+}
+
 static mu_hlo sinh_of(const writer *w, mu_hlo x)
 {
-    const mu_hlo t = one(w, "stablehlo.exponential_minus_one", one(w, "stablehlo.abs", x));
+    const mu_hlo size = one(w, "stablehlo.abs", x), t = one(w, "stablehlo.exponential_minus_one", size);
     const mu_hlo exact = scaled(w, add(w, t, over(w, t, plus(w, t, 1))), 0.5);
-    return signed_like(w, select_by(w, "GT", t, 1e18, scaled(w, t, 0.5), exact), x);
+    return signed_like(w, select_by(w, "GT", size, 40, half_exp(w, size), exact), x);
 }
 
 static mu_hlo cosh_of(const writer *w, mu_hlo x)
 {
-    const mu_hlo t = one(w, "stablehlo.exponential", one(w, "stablehlo.abs", x));
-    return scaled(w, add(w, t, over(w, number(w, 1), t)), 0.5);
+    const mu_hlo half = half_exp(w, one(w, "stablehlo.abs", x));
+    return add(w, half, over(w, number(w, 0.25), half));
 }
 
 static mu_hlo asinh_of(const writer *w, mu_hlo x)
@@ -115,10 +122,12 @@ static mu_hlo asinh_of(const writer *w, mu_hlo x)
     return signed_like(w, select_by(w, "GT", size, 1e9, large, one(w, "stablehlo.log_plus_one", inner)), x);
 }
 
+// By the distance from 1, whose digits a logarithm of x + … would lose.
 static mu_hlo acosh_of(const writer *w, mu_hlo x)
 {
-    const mu_hlo inner = add(w, x, mul(w, root(w, plus(w, x, -1)), root(w, plus(w, x, 1))));
-    return select_by(w, "GT", x, 1e18, plus(w, logarithm(w, x), log(2)), logarithm(w, inner));
+    const mu_hlo above = plus(w, x, -1), inner = add(w, above, mul(w, root(w, above), root(w, plus(w, x, 1))));
+    const mu_hlo large = plus(w, logarithm(w, x), log(2));
+    return select_by(w, "GT", x, 1e18, large, one(w, "stablehlo.log_plus_one", inner));
 }
 
 static mu_hlo atanh_of(const writer *w, mu_hlo x)
