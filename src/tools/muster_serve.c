@@ -58,7 +58,11 @@ static mu_server *make_server(const mu_tool_arguments *a)
         return NULL;
     mu_server_args args = {.size = sizeof args, .cluster = cluster, .job_name = job, .task_index = task,
                            .given = a->values[TASK] != NULL ? ".task_index" : NULL, .max_bytes = (int64_t)max_bytes};
-    return mu_server_new_with(&args);
+    mu_server *server = mu_server_new_with(&args);
+    if (server == NULL && mu_error_code() == MU_INVALID_ARGUMENT)
+        mu__error_context("muster serve takes the task as --job and --task, and without a description of the cluster "
+                          "--address HOST:PORT");
+    return server;
 }
 
 // ---- Another server's end -----------------------------------------------------------------------
