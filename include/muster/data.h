@@ -93,9 +93,9 @@ MU_API const char *mu_dataset_path_of(const mu_value *element);
 MU_API mu_dataset *mu_dataset_tfrecord(const char *path);
 MU_API mu_dataset *mu_dataset_tfrecords(mu_dataset *paths);
 
-// mu_dataset_text_line reads the lines of a text file, plain or gzip, as strings without their ends (LF or CR LF).
-// mu_dataset_text_lines reads those of every file in a dataset of file names. DATA_LOSS, where it is read, for a line
-// of more than 256 MiB.
+// mu_dataset_text_line reads the lines of a text file, plain or gzip, as strings without line feeds and, as in
+// TensorFlow, without any carriage return. mu_dataset_text_lines reads those of every file in a dataset of file names.
+// DATA_LOSS, where it is read, for a line of more than 256 MiB.
 MU_API mu_dataset *mu_dataset_text_line(const char *path);
 MU_API mu_dataset *mu_dataset_text_lines(mu_dataset *paths);
 
@@ -117,7 +117,8 @@ typedef struct mu_dataset_text_folder_args {
 
 // mu_dataset_text_folder makes a dataset of the texts in a folder, such as reviews in pos and neg: the content of each
 // file whose name ends with ".txt" is a string, each folder in the folder is a class, numbered in order of the names,
-// and holds files at any depth (mu_image_folder_classes returns their names). Elements are lists of texts and labels,
+// and holds files at any depth (mu_image_folder_classes returns their names); names that begin with a dot are left out,
+// which Keras does only for classes. Elements are lists of texts and labels,
 // for mu_text_vectorization. Both subsets need the same seed. Errors: NOT_FOUND without texts; RESOURCE_EXHAUSTED for a
 // file above 256 MiB, when it is read.
 #define mu_dataset_text_folder(...) \

@@ -262,6 +262,8 @@ def test_text(mu, report):
         check(report, "FixedLengthRecordDataset", elements(mu, ours),
               [tf.io.decode_raw(record, tf.uint8).numpy() for record in theirs])
         check(report, "TextLineDataset", elements(mu, mu.mu_dataset_text_line(path)), tf_elements(tf.data.TextLineDataset(path)))
+        pathlib.Path(path).write_bytes(b"a\rb\r\r\n\r\nc\n\r")
+        check(report, "TextLineDataset, carriage returns", elements(mu, mu.mu_dataset_text_line(path)), tf_elements(tf.data.TextLineDataset(path)))
 
 
 # ---- Stages ---------------------------------------------------------------------------------------
@@ -311,6 +313,9 @@ def test_stages(mu, report):
             ours = mu.mu_choose_from_datasets(n_datasets=3, datasets=sets, choices=chosen, continue_on_empty=not stop)
             wanted = tf.data.Dataset.choose_from_datasets(tf_sets, tf.data.Dataset.from_tensor_slices(np.int64(choices)), stop)
             check(report, f"choose_from_datasets stop={stop}", elements(mu, ours), tf_elements(wanted))
+        ours = mu.mu_choose_from_datasets(n_datasets=3, datasets=sets, choices=mu.mu_dataset_repeat(mu.mu_dataset_range(0, 3, 1), -1), continue_on_empty=True)
+        wanted = tf.data.Dataset.choose_from_datasets(tf_sets, tf.data.Dataset.range(3).repeat(), False)
+        check(report, "choose_from_datasets, choices without end", elements(mu, ours), tf_elements(wanted))
         words = np.array([b"a", b"b", b"a", b"", b"b", b""], dtype=object)
         ours = mu.mu_dataset_from_tensor_slices(mu.mu_of(mu.any_tensor(words)))
         check(report, "unique of strings", elements(mu, mu.mu_dataset_unique(ours)),

@@ -1,4 +1,4 @@
-// Lines of text files as strings, plain or gzip, without their ends ("\n" and "\r\n").
+// Lines of text files as strings, plain or gzip, without line feeds and carriage returns.
 #include "data/formats/filenames.h"
 
 enum { BUFFER_BYTES = 65536, MOST_LINE_BYTES = 1 << 28 };
@@ -25,26 +25,32 @@ static void line_close(mu_stage *stage)
     mu__free(state->line.items);
 }
 
+// TensorFlow leaves out every carriage return, not only one in front of a line feed.
 static mu_status add(line_state *state, const uint8_t *from, size_t n)
 {
     if (n > MOST_LINE_BYTES - state->line.n)
         return mu__error(MU_DATA_LOSS, "%s: a line of more than %d bytes; is it a text file?",
                          mu__file_stream_path(state->stream), MOST_LINE_BYTES);
     MU_TRY(mu__grow((void **)&state->line.items, &state->line.capacity, state->line.n + n + 1, 1));
-    memcpy(state->line.items + state->line.n, from, n);
-    state->line.n += n;
+    while (n > 0) {
+        const uint8_t *stop = memchr(from, '\r', n);
+        const size_t part = stop != NULL ? (size_t)(stop - from) : n, passed = part + (stop != NULL);
+        memcpy(state->line.items + state->line.n, from, part);
+        state->line.n += part;
+        from += passed;
+        n -= passed;
+    }
     return MU_OK;
 }
 
-// Reads up to the end of a line; *file_ended without a line.
+// Reads up to the end of a line; *file_ended without a line, or with an empty one that has no end.
 static mu_status read_line(line_state *state, bool *file_ended)
 {
-    bool begun = false;
     for (state->line.n = 0;;) {
         if (state->at == state->n) {
             state->at = 0;
             MU_TRY(mu__file_stream_read(state->stream, state->buffer, BUFFER_BYTES, &state->n));
-            *file_ended = state->n == 0 && !begun;
+            *file_ended = state->n == 0 && state->line.n == 0;
             if (state->n == 0)
                 return MU_OK;
         }
@@ -52,7 +58,6 @@ static mu_status read_line(line_state *state, bool *file_ended)
         const size_t n = end != NULL ? (size_t)(end - from) : state->n - state->at;
         MU_TRY(add(state, from, n));
         state->at += n + (end != NULL);
-        begun = true;
         if (end != NULL)
             return MU_OK;
     }
@@ -86,8 +91,7 @@ static mu_status line_next(mu_stage *stage, mu_item *item, bool *end)
     }
     if (status != MU_OK || *end)
         return status;
-    const size_t n = state->line.n - (state->line.n > 0 && state->line.items[state->line.n - 1] == '\r');
-    item->value = mu__leaf_value(mu__strings_text(state->line.items, n));
+    item->value = mu__leaf_value(mu__strings_text(state->line.items, state->line.n));
     return item->value != NULL ? MU_OK : mu_error_code();
 }
 

@@ -128,10 +128,23 @@ static mu_status next_choice(mu_stage *stage, int *choice, bool *end)
     return status;
 }
 
+static bool all_ended(const mu_stage *stage)
+{
+    const select_state *state = stage->state;
+    int n = 0;
+    while (n < args_of(stage)->n && state->ended[n])
+        n++;
+    return n == args_of(stage)->n;
+}
+
+// The choices may have no end.
 static mu_status choose_next(mu_stage *stage, mu_item *item, bool *end)
 {
     for (bool taken = false; !taken && !*end;) {
         int choice = 0;
+        *end = all_ended(stage);
+        if (*end)
+            break;
         MU_TRY(next_choice(stage, &choice, end));
         if (!*end)
             MU_TRY(take(stage, choice, item, &taken, end));

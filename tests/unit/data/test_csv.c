@@ -183,6 +183,9 @@ static void test_text_lines(void **state)
                         mu_of(mu_tensor_strings(1, (int64_t[]){2}, (const char *const[]){path, path})))),
                     "'one' '' 'two words' 'last' 'one' '' 'two words' 'last'");
     unlink(path);
+    strcpy(path, temporary_file("a\rb\r\r\n\r\nc\n\r", 11));
+    assert_elements(mu_dataset_text_line(path), "'ab' '' 'c'");
+    unlink(path);
 }
 
 static void test_records_of_one_length(void **state)

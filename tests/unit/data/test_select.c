@@ -13,6 +13,8 @@ static void test_choose(void **state)
     assert_elements(mu_choose_from_datasets(2, datasets, choices, .continue_on_empty = true), "10 0 11 1 12");
     assert_elements(mu_choose_from_datasets(2, datasets, range(0, 3)), "0 10");
     expect_error(MU_INVALID_ARGUMENT, "choice 2; expected 0 to 1");
+    mu_dataset *endless = mu_dataset_repeat(range(0, 2), MU_INFINITE);
+    assert_elements(mu_choose_from_datasets(2, datasets, endless, .continue_on_empty = true), "0 10 1 11 12 13 14");
 }
 
 static void test_sample(void **state)
