@@ -208,9 +208,9 @@ void *mu__client_routed(const mu_rpc_client *client, int *store); // NULL: the c
 
 // mu__client_address returns the address that a client was made for; it belongs to the client.
 const char *mu__client_address(const mu_rpc_client *client);
-// mu__client_task returns which task of the cluster the client is for ("parameter server 0"), if whoever made it said so
-// (mu__client_of_task); NULL: nobody has. mu__client_place returns the address, followed by ", " and that. Both belong
-// to the client.
+// mu__client_task returns which task of the cluster the client is for ("parameter server 0"), if whoever made it has
+// said so (mu__client_of_task); NULL: nobody has. mu__client_place returns the address, followed by ", " and that. Both
+// belong to the client.
 const char *mu__client_task(const mu_rpc_client *client);
 const char *mu__client_place(const mu_rpc_client *client);
 

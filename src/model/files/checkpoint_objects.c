@@ -337,8 +337,8 @@ static mu_status list_trainable(const mu_checkpoint_part *part, mu_variable_list
     return status;
 }
 
-// A metric whose states are as wide as the predictions would not know how wide before its first batch, and what the file
-// has of it would be left out.
+// A metric whose states are as wide as the predictions would not know how wide before its first batch, and what the
+// file has of it would be left out.
 static mu_status learn_columns(const mu_checkpoint_part *part, mu_metric *metric, const mu_tensor_file *file)
 {
     if (!metric->ops->by_column)
