@@ -80,7 +80,8 @@ typedef struct mu_parameter_server_strategy_args {
 // A server that ends loses its variables, and what needs them fails with UNAVAILABLE, also when the server has started
 // again, unless there are copies or snapshots. With replicas 1 every server's variables, accumulators and rows of
 // embedding tables are on a second server too. An update counts as done when both have it; if one of them is lost, the
-// other takes over, without a restart of anything, and a server that starts again, or another one, becomes the second.
+// other takes over, without a restart of anything, and a server that starts again, or another one, becomes the second;
+// it leads again when the other is lost, not before (docs/decisions/0152).
 // No update that was acknowledged is lost, and one that had to be sent again is applied once, unless both are lost
 // before a new copy is complete; a take of gradients that waits keeps waiting at the other. Synchronous steps and the
 // visitation guarantee then hold although servers are lost. With snapshot_every all variables are written to

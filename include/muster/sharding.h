@@ -4,6 +4,8 @@
 // assigned and scattered into with the functions of graph.h and distribute.h. Its parts are variables of their own,
 // named "NAME/part_0", "NAME/part_1", …; mu_variables(v, MU_END) lists the parts, for gradients, optimizers and
 // checkpoints. A checkpoint holds one tensor "NAME", whatever the number of parts, so it also fits another number.
+// Optimizers see a variable for each part, as in TensorFlow: .clipnorm limits the norm of each part's gradient;
+// .global_clipnorm and .clipvalue are as without parts.
 //
 // Errors: INVALID_ARGUMENT for a number that is not positive where one is needed; for a variable on servers also those
 // of a call to one.

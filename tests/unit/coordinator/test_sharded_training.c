@@ -57,7 +57,11 @@ static mu_model *embedded(void)
 
 typedef mu_optimizer *optimizer_maker(void);
 static mu_optimizer *adam(void) { return mu_adam(.learning_rate = 0.05); }
-static mu_optimizer *clipped(void) { return mu_sgd(.learning_rate = 0.1, .momentum = 0.9, .global_clipnorm = 0.3); }
+// A limit for the gradient of each variable would be one for each part.
+static mu_optimizer *clipped(void)
+{
+    return mu_sgd(.learning_rate = 0.1, .momentum = 0.9, .global_clipnorm = 0.3);
+}
 static mu_optimizer *summing(void) { return mu_rmsprop(.learning_rate = 0.02, .gradient_accumulation_steps = 2); }
 static mu_optimizer *averaging(void) { return mu_adagrad(.learning_rate = 0.05, .use_ema = true, .ema_momentum = 0.9); }
 
@@ -106,8 +110,9 @@ static int copy_weights(mu_model *model, double *out)
 static mu_items *all_metrics(void)
 {
     static const double thresholds[] = {0.1, 0.25, 0.5};
-    return MU_METRICS(mu_accuracy(), mu_auc_metric(), mu_auc_metric(.curve = "PR", .name = "labels", .multi_label = true,
-                      .num_thresholds = 20), mu_one_hot_mean_iou_metric(CLASSES),
+    mu_metric *of_labels =
+        mu_auc_metric(.curve = "PR", .name = "labels", .multi_label = true, .num_thresholds = 20);
+    return MU_METRICS(mu_accuracy(), mu_auc_metric(), of_labels, mu_one_hot_mean_iou_metric(CLASSES),
                       mu_precision_metric(.n_thresholds = 3, .thresholds = thresholds), mu_f1_score_metric(),
                       mu_r2_score_metric(), mu_top_k_categorical_accuracy_metric(2));
 }
@@ -166,6 +171,15 @@ static void expect_same(mu_strategy *strategy, mu_strategy *other, model_maker *
 }
 
 // Tasks with sockets in this process, or threads.
+static mu_server *worker_0; // of the strategy that was made last
+
+static mu_server *start_task(int i)
+{
+    mu_server *server = mu_server_create_local_server(true);
+    worker_0 = i == 0 ? server : worker_0;
+    return server;
+}
+
 static mu_strategy *synchronous(bool sockets, int workers, int servers, int shards, int calls)
 {
     if (!sockets)
@@ -175,14 +189,15 @@ static mu_strategy *synchronous(bool sockets, int workers, int servers, int shar
     int used = snprintf(text, sizeof text, "{\"worker\": [");
     for (int i = 0; i < workers + servers; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s\"%s\"", i == 0 ? "" : i == workers
-                         ? "], \"ps\": [" : ", ", mu_server_target(mu_server_create_local_server(true)) + 9);
+                         ? "], \"ps\": [" : ", ",
+                         mu_server_target(start_task(i)) + 9);
     snprintf(text + used, sizeof text - (size_t)used, "]}");
     return mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)),
                                         mu_fixed_shards_partitioner(shards), .replicas_to_aggregate = calls);
 }
 
-// Adam squares the slices of an embedding one by one, and what calls leave on servers is their sum: other optimizers for
-// sparse gradients.
+// Adam squares the slices of an embedding one by one, and what calls leave on servers is their sum: so it is not among
+// the optimizers for sparse gradients.
 static void test_synchronous_steps(void **state)
 {
     (void)state;
@@ -206,6 +221,36 @@ static void test_synchronous_steps_on_servers_of_their_own(void **state)
     mu_strategy *mirrored = mu_mirrored_strategy(.replicas = 2);
     expect_same(synchronous(true, 1, 2, 3, 2), mirrored, normalized, adam, numbers());
     expect_same(synchronous(true, 2, 2, 3, 2), mirrored, embedded, clipped, words());
+    mu_pool_close(pool);
+}
+
+static mu_status lose_worker(const mu_logs *logs, void *arg)
+{
+    int *left = arg;
+    (void)logs;
+    return --*left == 0 ? mu_server_stop(worker_0) : MU_OK;
+}
+
+// The call of a worker that is lost is run by the other one, and counts once on every part.
+static void test_a_worker_is_lost(void **state)
+{
+    (void)state;
+    static double got[MOST], wanted[MOST];
+    mu_pool *pool = mu_pool_open();
+    int left = 4;
+    mu_model *served = made(synchronous(true, 2, 2, 3, 2), embedded, clipped),
+             *mirrored = made(mu_mirrored_strategy(.replicas = 2), embedded, clipped);
+    mu_callback *callback = mu_callback_new(.on_batch_end = lose_worker, .arg = &left);
+    mu_history *a = mu_fit(served, words(), .epochs = 2, .verbose = MU_VERBOSE_SILENT, .callbacks = callback),
+               *b = mu_fit(mirrored, words(), .epochs = 2, .verbose = MU_VERBOSE_SILENT);
+    if (!a || !b)
+        fail_msg("%s", mu_error_message());
+    assert_true(left < 0);
+    expect_same_history(a, b);
+    const int n = copy_weights(served, got);
+    assert_int_equal(n, copy_weights(mirrored, wanted));
+    for (int i = 0; i < n; i++)
+        assert_true(fabs(got[i] - wanted[i]) <= 1e-9);
     mu_pool_close(pool);
 }
 
@@ -265,7 +310,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_synchronous_steps),
                                        cmocka_unit_test(test_synchronous_steps_on_servers_of_their_own),
-                                       cmocka_unit_test(test_metrics),
+                                       cmocka_unit_test(test_a_worker_is_lost), cmocka_unit_test(test_metrics),
                                        cmocka_unit_test_setup_teardown(test_checkpoints, scratch_enter, scratch_leave)};
     return cmocka_run_group_tests_name("coordinator/sharded_training", tests, start_in_f64, end_library);
 }
