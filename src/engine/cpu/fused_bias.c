@@ -29,9 +29,12 @@ mu_status mu__need_bias(const mu_infer *infer, const mu_spec *product)
     return mu__infer_call(&inner);
 }
 
+// What is wrong with the product is said of the op that the program has called.
 static mu_status biased_infer(mu_infer *infer)
 {
-    MU_TRY(product_of(infer->op)->infer(infer));
+    mu_infer product = *infer;
+    product.op = product_of(infer->op);
+    MU_TRY(product.op->infer(&product));
     return mu__need_bias(infer, &infer->out[0]);
 }
 

@@ -36,19 +36,19 @@ mu_status mu__run_plain(const mu_op *op, const void *attrs, const mu_kernel *ker
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-static mu_status pooled_shape(const mu_infer *infer, const mu_shape *x, mu_shape *out)
+// Their errors name the ops that the program has called, which it knows.
+static mu_status pooled_shape(const mu_shape *x, mu_shape *out)
 {
     mu_window w;
-    MU_TRY(mu__pool_window(&two, x, infer->op->name, &w));
+    MU_TRY(mu__pool_window(&two, x, mu_op_max_pool2d.name, &w));
     *out = MU_SHAPE(w.n, w.y.out, w.x.out, w.channels);
     return MU_OK;
 }
 
-static mu_status convolved_shape(const mu_op *op, const mu_conv_attrs *attrs, const mu_shape *x, const mu_shape *w,
-                                 mu_shape *out)
+static mu_status convolved_shape(const mu_conv_attrs *attrs, const mu_shape *x, const mu_shape *w, mu_shape *out)
 {
     mu_window window;
-    MU_TRY(mu__conv_window(attrs, x, w, op->name, &window));
+    MU_TRY(mu__conv_window(attrs, x, w, mu_op_conv2d.name, &window));
     *out = MU_SHAPE(window.n, window.y.out, window.x.out, w->dims[3]);
     return MU_OK;
 }
@@ -56,8 +56,8 @@ static mu_status convolved_shape(const mu_op *op, const mu_conv_attrs *attrs, co
 mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const mu_shape *w, mu_shape *out)
 {
     mu_shape convolved;
-    MU_TRY(convolved_shape(infer->op, infer->attrs, x, w, &convolved));
-    return pooled_shape(infer, &convolved, out);
+    MU_TRY(convolved_shape(infer->attrs, x, w, &convolved));
+    return pooled_shape(&convolved, out);
 }
 
 // Checks that dy and its mask have the shape of the forward op's result.
@@ -123,7 +123,7 @@ out:
 static mu_status relu_pool_infer(mu_infer *infer)
 {
     mu_shape shape;
-    MU_TRY(pooled_shape(infer, &infer->in[0].shape, &shape));
+    MU_TRY(pooled_shape(&infer->in[0].shape, &shape));
     return forward_outputs(infer, &shape);
 }
 
@@ -154,7 +154,7 @@ static mu_status relu_pool_grad_infer(mu_infer *infer)
 {
     mu_shape shape;
     const mu_shape *x = &infer->in[2].shape;
-    MU_TRY(pooled_shape(infer, x, &shape));
+    MU_TRY(pooled_shape(x, &shape));
     infer->out[0] = (mu_spec){infer->in[0].dtype, *x};
     infer->out[1] = (mu_spec){infer->in[0].dtype, MU_SHAPE(x->dims[3])};
     return mu__need_marked(infer, 0, 1, &shape);
@@ -197,16 +197,16 @@ static mu_status conv_pool_infer(mu_infer *infer)
 {
     mu_shape shape;
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
-    MU_TRY(convolved_shape(infer->op, infer->attrs, &infer->in[0].shape, &infer->in[1].shape, &shape));
+    MU_TRY(convolved_shape(infer->attrs, &infer->in[0].shape, &infer->in[1].shape, &shape));
     MU_TRY(mu__need_bias(infer, &(mu_spec){infer->in[0].dtype, shape}));
-    MU_TRY(pooled_shape(infer, &shape, &shape));
+    MU_TRY(pooled_shape(&shape, &shape));
     return forward_outputs(infer, &shape);
 }
 
 mu_shape mu__convolution_shape(const mu_kernel *kernel, const mu_shape *x, const mu_shape *w)
 {
     mu_shape shape = {0};
-    const mu_status status = convolved_shape(kernel->op, kernel->attrs, x, w, &shape);
+    const mu_status status = convolved_shape(kernel->attrs, x, w, &shape);
     assert(status == MU_OK);  // the shape rule checked the same window
     (void)status;
     return shape;

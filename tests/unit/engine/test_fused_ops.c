@@ -259,6 +259,41 @@ static void test_zeros_beside_infinity(void **state)
     mu_pool_close(pool);
 }
 
+// ---- Errors -------------------------------------------------------------------------------------
+
+// A program knows the ops that it called, not those that the engine made of them.
+static void test_errors_name_the_ops_of_the_program(void **state)
+{
+    (void)state;
+    static const mu_matmul_attrs product = {0};
+    static const struct {
+        const mu_op *op;
+        const void *attrs;
+        int n_in;
+        mu_spec in[3];
+        const char *message;
+    } rows[] = {
+        {&mu__op_matmul_bias, &product, 3, {{MU_F32, {2, {4, 6}}}, {MU_F32, {2, {5, 4}}}, {MU_F32, {1, {4}}}},
+         "matmul: the inner axes differ"},
+        {&mu__op_conv2d_bias, &valid, 3,
+         {{MU_F32, {4, {2, 7, 6, 3}}}, {MU_F32, {4, {3, 3, 2, 5}}}, {MU_F32, {1, {5}}}}, "conv2d: "},
+        {&mu__op_conv2d_relu_pool, &valid, 3,
+         {{MU_F32, {4, {2, 7, 6, 3}}}, {MU_F32, {4, {3, 3, 2, 5}}}, {MU_F32, {1, {5}}}}, "conv2d: "},
+        {&mu__op_conv2d_relu_pool, &valid, 3,
+         {{MU_F32, {4, {2, 3, 3, 2}}}, {MU_F32, {4, {3, 3, 2, 5}}}, {MU_F32, {1, {5}}}}, "max_pool2d: "},
+        {&mu__op_relu_max_pool2d, NULL, 1, {{MU_F32, {4, {2, 1, 4, 2}}}}, "max_pool2d: "},
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        mu_spec out[2];
+        mu_infer infer = {.op = rows[i].op, .attrs = rows[i].attrs, .n_in = rows[i].n_in, .n_out = rows[i].op->n_out,
+                          .in = rows[i].in, .out = out};
+        assert_int_equal(mu__infer_call(&infer), MU_INVALID_ARGUMENT);
+        const mu_error error = mu_error_take();
+        if (strncmp(error.message, rows[i].message, strlen(rows[i].message)) != 0)
+            fail_msg("'%s' does not begin with '%s'", error.message, rows[i].message);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -269,6 +304,7 @@ int main(void)
         cmocka_unit_test(test_ties_behind_a_convolution),
         cmocka_unit_test(test_ties_after_rounding),
         cmocka_unit_test(test_zeros_beside_infinity),
+        cmocka_unit_test(test_errors_name_the_ops_of_the_program),
     };
     if (mu_init() != MU_OK) // reads MUSTER_ISA
         return mu_exit(false);
