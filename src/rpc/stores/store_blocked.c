@@ -151,10 +151,13 @@ static bool try_blocked(mu_store *store, mu_blocked *blocked)
 // Tries those that are due, or all. Other threads only append meanwhile. Behind one that has ended the next is due.
 static void try_each(mu_store *store, bool all)
 {
+    mu_error_value ignored;
     for (mu_blocked **at = &store->first_blocked, *blocked; (blocked = *at) != NULL;) {
         mu_pool *pool = mu_pool_open();
         const bool ended = (all || blocked->due) && try_blocked(store, blocked);
         mu_pool_close(pool);
+        if (mu__pending()) // a call without an answer runs into its client's deadline; the others are tried
+            mu__error_move(&ignored);
         if (ended) {
             const uint64_t hash = blocked->hash;
             *at = blocked->next;
@@ -178,13 +181,11 @@ bool mu__blocked_is_due(const mu_store *store)
 // All are tried from time to time: they may be cancelled or late, or wait at a store that is led elsewhere.
 int64_t mu__blocked_run(mu_store *store)
 {
-    mu_error_value ignored;
     pthread_mutex_lock(&store->stores->lock);
     const bool all = mu__now_ns() >= store->blocked_ns;
     if (all)
         store->blocked_ns = mu__now_ns() + POLL_NS;
     try_each(store, all);
-    mu__error_move(&ignored); // a call without an answer runs into its client's deadline
     for (const mu_blocked *blocked = store->first_blocked; blocked != NULL; blocked = blocked->next)
         store->blocked_ns = MU_MIN(store->blocked_ns, blocked->until_ns);
     const bool due = mu__blocked_is_due(store);
