@@ -4,7 +4,8 @@
 // Options and behaviour are Keras's. A callback that watches a value names it with .monitor, as mu_history_at does:
 // "loss", "val_loss", "accuracy". mode says what is better: "min", "max", or "auto", the default: larger for metrics
 // like accuracy, precision and AUC, smaller for losses and errors; for metrics of a program's own, larger if the name
-// contains "accuracy". With several workers all watch the same values, and the chief writes the files.
+// contains "accuracy". Values are compared in the type of mu_set_floatx; NaN is never better, and anything else is
+// better than a NaN. With several workers all watch the same values, and the chief writes the files.
 //
 // Errors: INVALID_ARGUMENT for an option outside of its range or a name that is none, and, when training begins, for a
 // value to watch that will not be in the history. A callback's later errors end mu_fit.
@@ -73,7 +74,8 @@ typedef struct mu_reduce_lr_on_plateau_args {
     bool verbose;                            // print each new learning rate
 } mu_reduce_lr_on_plateau_args;
 // mu_reduce_lr_on_plateau reduces the optimizer's learning rate when the monitored value no longer improves. Epochs
-// without the value do not count. This callback and the next one let mu_fit log each epoch's "learning_rate".
+// without the value do not count. This callback and the next one let mu_fit log each epoch's "learning_rate". Errors of
+// both, when training begins: FAILED_PRECONDITION for an optimizer that follows a schedule, and without one.
 #define mu_reduce_lr_on_plateau(...) \
     mu_reduce_lr_on_plateau_with(MU_ARGS(mu_reduce_lr_on_plateau_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_reduce_lr_on_plateau_with(const mu_reduce_lr_on_plateau_args *args);
@@ -119,6 +121,8 @@ typedef struct mu_tensorboard_args {
 // mu_tensorboard writes values for TensorBoard: event files in the folders "train" and "validation" of log_dir, with
 // the tags "epoch_loss", "epoch_learning_rate", "batch_loss", "evaluation_loss_vs_iterations", and so for each metric;
 // "epoch_steps_per_second", "batch_steps_per_second"; of weights "dense/kernel/histogram" and "dense/kernel/image".
+// A model that is compiled without an optimizer has neither learning rate nor "evaluation_loss_vs_iterations"; given to
+// mu_evaluate, the callback writes the latter. Values of epochs and validation are written whatever update_freq says.
 // Loops of one's own: muster/summary.h. Errors while training: PERMISSION_DENIED, NOT_FOUND, RESOURCE_EXHAUSTED.
 #define mu_tensorboard(...) mu_tensorboard_with(MU_ARGS(mu_tensorboard_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_tensorboard_with(const mu_tensorboard_args *args);

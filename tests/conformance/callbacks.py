@@ -150,12 +150,50 @@ def compare_defaults(report, mu, floatx, row):
                  changed and ended == len(seen["loss"]) and far <= TOLERANCE[floatx])
 
 
+# Values of validation, epoch by epoch: some are just min_delta better than the best, which the type of floats decides.
+SCRIPTED = [
+    ("EarlyStopping", {"mode": "max", "patience": 2, "min_delta": 0.1, "restore_best_weights": True}, [0.7, 0.8, 0.75, 0.5, 0.25]),
+    ("EarlyStopping", {"patience": 1, "min_delta": 0.02, "baseline": 0.9}, [0.98, 0.96, 0.97, 0.875, 0.855, 0.9]),
+    ("ReduceLROnPlateau", {"mode": "max", "patience": 3, "min_delta": 0.1, "cooldown": 3}, [0.25, 0.7, 0.8, 0.7, 0.7, 0.25]),
+]
+
+
+def compare_scripted(report, mu, floatx, row):
+    """A weight that another callback sets: the epochs, the weight at the end, and the learning rate of each epoch."""
+    name, options, script = row
+    dtype = FLOATX[floatx]
+    one, kept, left = np.ones((1, 1), dtype), [], list(script)
+    theirs = tf.keras.Sequential([tf.keras.layers.Input((1,)), tf.keras.layers.Dense(1, use_bias=False, name="dense")])
+    theirs.compile(tf.keras.optimizers.SGD(0.5), "mae")
+    sets = tf.keras.callbacks.LambdaCallback(on_epoch_begin=lambda epoch, logs: theirs.set_weights([script[epoch] * one]))
+    with mu.pool():
+        callback, built = callback_of(mu, name, options, None, kept)
+        ours = mu.model([mu.mu_input_layer(shape=[1]), mu.mu_dense(units=1, no_bias=True, name="dense")])
+        mu.mu_compile(model=ours, optimizer=mu.mu_sgd(learning_rate=0.5), loss="mae")
+        weight = mu.mu_model_weight(ours, "dense/kernel")
+        kept.append(HOOK(lambda logs, arg: mu.call_back(
+            lambda: mu.mu_variable_assign(weight, mu.tensor(left.pop(0) * one)), 1)))
+        history = mu.mu_fit(model=ours, x=mu.values([mu.tensor(0 * one), mu.tensor(0 * one)]), epochs=len(script),
+                            validation_data=mu.values([mu.tensor(one), mu.tensor(0 * one)]), verbose=MU_VERBOSE_SILENT,
+                            callbacks=mu.mu_items_of([mu.mu_callback_new(on_epoch_begin=kept[-1]), built, mu.end]))
+        seen = theirs.fit(0 * one, 0 * one, epochs=len(script), validation_data=(one, 0 * one), verbose=0,
+                          callbacks=[sets, callback]).history
+        epochs = mu.mu_history_epochs(history)
+        far = off(mu.read_weights(ours)["dense/kernel"], theirs.get_weights()[0])
+        for key in seen:
+            far = max(far, off([mu.mu_history_at(history, key, i) for i in range(epochs)], seen[key])
+                      if epochs == len(seen[key]) else np.inf)
+    report.check(f"callback {name} {options} of {script}, {floatx}", f"{epochs} epochs as in Keras, within {far:.1e}",
+                 far <= TOLERANCE[floatx])
+
+
 CHECKPOINTS = [  # options of ModelCheckpoint, with fit's "validation_freq"; "w" becomes the file in the folder
     {"filepath": "w{epoch:02d}-{val_loss:.3f}.keras"}, {"filepath": "w.keras", "save_best_only": True},
     {"filepath": "w{epoch}.keras", "save_best_only": True, "mode": "max", "monitor": "loss"},
     {"filepath": "w{epoch}.weights.h5", "save_weights_only": True, "save_best_only": True, "initial_value_threshold": 2.6},
     {"filepath": "w{epoch}-{batch}.keras", "save_freq": 3}, {"filepath": "deep/er/w{epoch}-{batch}.weights.h5", "save_weights_only": True, "save_freq": 5},
     {"filepath": "w{epoch:03d}-{loss:8.2e}.weights.h5", "save_weights_only": True, "save_freq": 2},
+    {"filepath": "w{epoch:*^5}-{val_loss:<8.3f}-{loss:~=+9.2f}.weights.h5", "save_weights_only": True},
 ]
 
 
@@ -477,16 +515,28 @@ HOOKS |= {name: name for part in ("test", "predict") for name in (
 HOOK = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)
 
 
+class Logs(ctypes.Structure):
+    """mu_logs, which ctypes reads from the address that a hook gets."""
+    _fields_ = [("model", ctypes.c_void_p), ("epoch", ctypes.c_int), ("step", ctypes.c_int64), ("n", ctypes.c_int),
+                ("names", ctypes.POINTER(ctypes.c_char_p)), ("values", ctypes.POINTER(ctypes.c_double))]
+
+
 def recorder_of_keras(calls):
     def note(name):
         def hook(self, *arguments, logs=None):
-            calls.append(name)
+            *number, logs = arguments if logs is None else (*arguments, logs)
+            if name.startswith("on_epoch"):
+                number = [int(number[0])]
+            elif number:  # ours is the number of steps that are done
+                number = [int(number[0]) + name.endswith("batch_end")]
+            calls.append((name, number, sorted(set(logs or {}) - {"outputs"})))
         return hook
     return type("Recorder", (tf.keras.callbacks.Callback,), {name: note(ours) for name, ours in HOOKS.items()})()
 
 
 def compare_hooks(report, mu, floatx, _):
-    """The order of the hooks of fit with validation, evaluate and predict."""
+    """The hooks of fit with validation, evaluate and predict: their order, numbers, and the names of the values. Of a
+    prediction's batches Keras gives the outputs too."""
     dtype = FLOATX[floatx]
     x, y = np.ones((ROWS, 3), dtype), np.ones((ROWS, 1), dtype)
     wanted, seen = [], []
@@ -497,7 +547,12 @@ def compare_hooks(report, mu, floatx, _):
     theirs.evaluate(x, y, batch_size=12, callbacks=[recorder], verbose=0)
     theirs.predict(x, batch_size=12, callbacks=[recorder], verbose=0)
     with mu.pool():
-        kept = {name: HOOK(lambda logs, arg, name=name: seen.append(name) or 0) for name in HOOKS.values()}
+        def note(name, address):
+            logs = ctypes.cast(address, ctypes.POINTER(Logs))[0]
+            number = [logs.epoch] if name.startswith("on_epoch") else [logs.step] if "batch" in name else []
+            seen.append((name, number, sorted(logs.names[i].decode() for i in range(logs.n))))
+            return 0
+        kept = {name: HOOK(lambda logs, arg, name=name: note(name, logs)) for name in HOOKS.values()}
         ours = mu.mu_callback_new(**kept)
         model = mu.model([mu.mu_dense(units=1)])
         mu.mu_compile(model=model, optimizer=mu.mu_sgd(), loss=mu.mu_mean_squared_error_loss())
@@ -506,8 +561,9 @@ def compare_hooks(report, mu, floatx, _):
         mu.mu_fit(epochs=2, validation_data=data, **options)
         mu.mu_evaluate(**options)
         mu.mu_predict(**options | {"x": mu.tensor(x)})
-    report.check(f"order of hooks, {floatx}", f"{len(seen)} calls, {len(set(seen))} hooks",
-                 seen == wanted and set(seen) == set(HOOKS.values()))
+    called = {call[0] for call in seen}
+    report.check(f"order of hooks, {floatx}", f"{len(seen)} calls, {len(called)} hooks",
+                 seen == wanted and called == set(HOOKS.values()))
 
 
 def main(library, only=""):
@@ -515,6 +571,7 @@ def main(library, only=""):
     report = Report("callbacks")
     for floatx in FLOATX:
         parts = [(compare_callback, row, row[0]) for row in CALLBACKS]
+        parts += [(compare_scripted, row, f"{row[0]} of {row[2]}") for row in SCRIPTED]
         parts += [(compare_defaults, row, f"{row[0]} without options") for row in DEFAULTS]
         if floatx == "f64":  # which files are written does not depend on the type
             parts += [(compare_checkpoints, options, "ModelCheckpoint") for options in CHECKPOINTS]

@@ -1,10 +1,10 @@
 // Calls the hooks of fit's callbacks, and checks their arguments before training.
 #include "model/callbacks/callback_class.h"
 #include "model/metrics/metric.h"
+#include "model/optimizers/optimizer.h"
 #include "model/training/hooks.h"
 #include "model/training/pass.h"
 #include "model/training/training.h"
-
 
 static bool is_end(mu_callback *const *callbacks, int i)
 {
@@ -104,6 +104,21 @@ static bool waits_for_validation(const mu_callback *callback, mu_validates valid
     return validates != MU_VALIDATES_NEVER && callback->monitor && strncmp(callback->monitor, "val_", 4) == 0;
 }
 
+// A callback that sets the learning rate may do so after many epochs: whether it can is found out before.
+static mu_status check_rate(const mu_model *model, int i)
+{
+    const mu_optimizer *optimizer = model->trainer->optimizer;
+    if (!optimizer)
+        return mu__error(MU_FAILED_PRECONDITION, "mu_fit: callback %d sets the learning rate, and the model was "
+                         "compiled without an optimizer; give mu_compile one, or leave out the callback", i);
+    optimizer = optimizer->inner ? optimizer->inner : optimizer;
+    if (!((const mu_optimizer_args *)optimizer->args)->schedule)
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION, "mu_fit: callback %d sets the learning rate, and '%s' follows a schedule; "
+                     "give the optimizer a .learning_rate in its place, or leave out the callback", i,
+                     mu__optimizer_name(optimizer));
+}
+
 mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *model, mu_validates validates)
 {
     MU_TRY(mu__need_callbacks(callbacks, "mu_fit"));
@@ -111,6 +126,8 @@ mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *mod
         if (callbacks[i]->monitor &&
             !is_logged(model, callbacks, callbacks[i]->monitor, validates != MU_VALIDATES_NEVER))
             return not_logged(model, callbacks, i, callbacks[i]->monitor);
+        if (callbacks[i]->sets_rate)
+            MU_TRY(check_rate(model, i));
         if (callbacks[i]->path)
             MU_TRY(check_path(model, callbacks, i,
                               waits_for_validation(callbacks[i], validates) ? MU_VALIDATES_EACH_EPOCH : validates));

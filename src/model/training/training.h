@@ -94,8 +94,8 @@ struct mu_history {
 mu_history *mu__history_new(void);
 // mu__history_put adds a value of the epoch in progress, the one after history->epochs others.
 mu_status mu__history_put(mu_history *history, const char *name, double value);
-// mu__history_last_epoch gives the names, which belong to the history, and the values of its last epoch, and returns how
-// many there are: at most 2 * MU_MAX_LOGS + 1.
+// mu__history_last_epoch gives the names, which belong to the history, and the values of its last epoch, and returns
+// how many there are: at most 2 * MU_MAX_LOGS + 1.
 int mu__history_last_epoch(const mu_history *history, const char **names, double *values);
 
 // The position of fit, for callbacks that save it and restore it before the first epoch.

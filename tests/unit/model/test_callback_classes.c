@@ -130,12 +130,6 @@ static void numbers_are_written_as_in_python(void **state)
     }
 }
 
-static mu_tensor *mean_step(mu_model *model, mu_value *batch, void *arg)
-{
-    (void)arg;
-    return mu_reduce_mean(mu_square(mu_call(model, mu_at(batch, 0), .training = true)), MU_ALL_AXES);
-}
-
 // Three steps in each call of fit: the fifth and the tenth are in the second and the fourth, as in Keras.
 static void steps_are_counted_over_calls(void **state)
 {
@@ -297,6 +291,31 @@ static void schedules_and_nan(void **state)
     history = train(regression(2, huge), 5, mu_terminate_on_nan());
     need(history);
     assert_int_equal(mu_history_epochs(history), 1);
+}
+
+static mu_tensor *mean_step(mu_model *model, mu_value *batch, void *arg)
+{
+    (void)arg;
+    return mu_reduce_mean(mu_square(mu_call(model, mu_at(batch, 0), .training = true)), MU_ALL_AXES);
+}
+
+// That the rate cannot be set is said before the first step, not when it would be reduced.
+static void rates_that_cannot_be_set_are_refused(void **state)
+{
+    (void)state;
+    int steps = 0;
+    mu_callback *counter = mu_callback_new(.on_batch_end = count, .arg = &steps);
+    mu_callback *reducer = mu_reduce_lr_on_plateau(.patience = 9);
+    mu_model *model = mu_sequential(mu_dense(2));
+    mu_learning_rate_schedule *falls =
+        mu_exponential_decay(.initial_learning_rate = .1, .decay_steps = 5, .decay_rate = .5);
+    mu_compile(model, .optimizer = mu_sgd(.schedule = falls), .loss = "mse");
+    assert_null(train(model, 2, MU_CALLBACKS(counter, reducer)));
+    expect_error(MU_FAILED_PRECONDITION, "mu_fit: callback 1 sets the learning rate, and 'sgd' follows a schedule");
+    mu_compile(model, .train_step = mean_step, .loss = "mse");
+    assert_null(train(model, 2, MU_CALLBACKS(counter, mu_learning_rate_scheduler(grow, &(double){.25}))));
+    expect_error(MU_FAILED_PRECONDITION, "callback 1 sets the learning rate, and the model was compiled without");
+    assert_int_equal(steps, 0);
 }
 
 // A learning rate that a callback sets is among the values of an epoch, which others may watch and name, but not among
@@ -551,6 +570,7 @@ int main(void)
         MODEL_TEST(epochs_without_validation_do_not_count), MODEL_TEST(best_checkpoints),
         MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan),
         MODEL_TEST(learning_rates_are_logged), MODEL_TEST(wrong_options),
+        MODEL_TEST(rates_that_cannot_be_set_are_refused),
         MODEL_TEST(event_files), MODEL_TEST(hooks_of_every_call),
         MODEL_TEST(values_are_compared_in_the_type_of_floats), MODEL_TEST(histories_have_the_last_value),
         MODEL_TEST(the_end_of_training_has_values), MODEL_TEST(names_in_csv_files_are_quoted),
