@@ -55,6 +55,59 @@ static void reduce_on_read(void)
         }
 }
 
+// ---- Copies and updates -------------------------------------------------------------------------
+
+static mu_value *add_twice(mu_variable *variable, mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *by = mu_at(arguments, 0), *sum = mu_add(mu_variable_read(variable), mu_multiply(by, scalar(2)));
+    return mu_variable_assign(variable, sum) == MU_OK ? mu_list(by, mu_variable_read(variable), MU_END) : NULL;
+}
+
+typedef struct updating {
+    mu_variable *variable;
+    bool local_results;
+} updating;
+
+static mu_value *update_by_id(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    const updating *u = arg;
+    mu_value *by = mu_list(mu_add(id(), scalar(3)), MU_END);
+    return mu_update_variable(mu_get_strategy(), u->variable, add_twice, NULL, by, .local_results = u->local_results);
+}
+
+static mu_value *add_sum(mu_variable *variable, mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_tensor *by = mu_reduce_sum(mu_at(arguments, 0));
+    return mu_variable_assign_add(variable, by) == MU_OK ? read_of(variable) : NULL;
+}
+
+static mu_value *update_by_rows(mu_value *arguments, void *arg)
+{
+    return mu_update_variable(mu_get_strategy(), arg, add_sum, NULL, arguments);
+}
+
+// One copy for all replicas is updated once, with the first replica's part; traced as eagerly, and so are the results.
+// Parts may have other sizes.
+static void updates_of_the_only_copy(void)
+{
+    mu_strategy *s = mu_central_storage_strategy(.replicas = 3);
+    mu_value *rows = mu_list(per_replica_of(3, (mu_tensor *[]){VECTOR(1, 2), VECTOR(4), VECTOR(5, 6, 7)}), MU_END);
+    for (int i = 0; i < 2; i++) {
+        mu_variable *v = on_write(s, 10, MU_AGGREGATION_NONE);
+        mu_function *f = mu_function_new(update_by_rows, v);
+        EXPECT(i ? mu_run(s, f, rows) : mu_run_callback(s, update_by_rows, v, rows), 13);
+        EXPECT(read_of(v), 13);
+    }
+    for (int i = 0; i < 4; i++) {
+        updating u = {on_write(s, 10, MU_AGGREGATION_NONE), i / 2};
+        EXPECT((i % 2 ? traced : eager)(s, update_by_id, &u), 3, 16);
+        EXPECT(read_of(u.variable), 16);
+    }
+}
+
 // ---- What messages name -------------------------------------------------------------------------
 
 typedef enum misplaced { REDUCE, GATHER, SET_DEVICE, SET_STRATEGY } misplaced;
@@ -357,6 +410,7 @@ static void error_of_the_fetched(void)
 const one_case variation_cases[] = {
     {"vary_scatter_bool", scatter_bool, NULL},
     {"vary_reduce_on_read", reduce_on_read, NULL},
+    {"vary_updates_of_the_only_copy", updates_of_the_only_copy, NULL},
     {"vary_misplaced_calls", misplaced_calls, NULL},
     {"vary_updates_under_another_strategy", updates_under_another_strategy, NULL},
     {"vary_other_structure", other_structure, NULL},

@@ -277,9 +277,36 @@ mu_tensor *mu__traced_read(mu_variable *variable)
     return value;
 }
 
+// Sizes that the trace does not know may differ between replicas, which a broadcast refuses: such a part stays each
+// replica's own. What is assigned is the first one's in any case.
+static mu_value *first_leaf(const mu_value *leaf, const void *arg)
+{
+    mu_tensor *own = (mu_tensor *)leaf->leaf;
+    const bool alike = leaf->kind == MU_VALUE_TENSOR && own->node && mu__shape_known(&own->shape);
+    return alike ? as_value(mu__broadcast_from_first(own, arg)) : (mu_value *)leaf;
+}
+
+static mu_value *first_part(const mu_value *part, const void *arg)
+{
+    mu_value *own = mu__merged_own(part);
+    return own && part->kind == MU_VALUE_PER_REPLICA ? mu__map_parts(own, true, first_leaf, arg) : own;
+}
+
+// All replicas share one copy, and it is updated with the first replica's arguments.
+static mu_value *update_shared(const mu_updating *u)
+{
+    mu_saved_context before = enter();
+    mu_value *arguments = mu__map_parts(u->arguments, false, first_part, u->function);
+    mu__leave_replica(before);
+    mu_value *result = arguments ? mu__update_copy(u, 0, arguments) : NULL;
+    return result && u->local_results ? mu__give(mu__value_container(MU_VALUE_LIST, 1, &result, NULL)) : result;
+}
+
 // The traced update represents those of all replicas.
 mu_value *mu__traced_update(const mu_updating *u)
 {
+    if (u->variable && u->variable->resource.shared && u->strategy->n_local > 1)
+        return update_shared(u);
     mu_value *arguments = mu__merged_own(u->arguments), *own = arguments ? mu__update_copy(u, 0, arguments) : NULL;
     mu_value *grouped = own ? mu__merged_group(u->strategy, MU_VALUE_MIRRORED, own) : NULL;
     return grouped && u->local_results ? mu_local_results(u->strategy, grouped) : grouped;
