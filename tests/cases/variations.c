@@ -57,6 +57,21 @@ static void reduce_on_read(void)
 
 // ---- Copies and updates -------------------------------------------------------------------------
 
+// What is copied of a variable is its value, which stays when the variable changes.
+static void broadcast_of_variables(void)
+{
+    mu_strategy *all[] = {mirrored(2), mu_central_storage_strategy(.replicas = 2), mu_one_device_strategy("CPU:0")};
+    for (int i = 0; i < 3; i++) {
+        mu_variable *v = on_write(all[i], 1, MU_AGGREGATION_NONE), *sum = on_read(all[i], 1, MU_AGGREGATION_SUM);
+        mu_value *at = mu_value_at(mu_variables(v, MU_END), 0), *read = mu_value_at(mu_variables(sum, MU_END), 0);
+        mu_value *both = mu_broadcast_to_devices(all[i], mu_list(at, read, MU_END), at);
+        CHECK(mu_variable_assign(v, scalar(5)) == MU_OK);
+        CHECK(mu_scalar(mu_at(both, 0)) == 1 && mu_scalar(mu_at(both, 1)) == (i == 0 ? 2 : 1));
+    }
+    CHECK(!mu_broadcast_to_devices(all[0], PER_REPLICA(1, 2), PER_REPLICA(1, 2)));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "mu_broadcast_to_devices: the value is per replica, with 2 components");
+}
+
 static mu_value *add_twice(mu_variable *variable, mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -410,6 +425,7 @@ static void error_of_the_fetched(void)
 const one_case variation_cases[] = {
     {"vary_scatter_bool", scatter_bool, NULL},
     {"vary_reduce_on_read", reduce_on_read, NULL},
+    {"vary_broadcast_of_variables", broadcast_of_variables, NULL},
     {"vary_updates_of_the_only_copy", updates_of_the_only_copy, NULL},
     {"vary_misplaced_calls", misplaced_calls, NULL},
     {"vary_updates_under_another_strategy", updates_under_another_strategy, NULL},

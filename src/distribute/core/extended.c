@@ -312,6 +312,21 @@ mu_value *mu__broadcast_copies(mu_value *value, int copies)
     return mu__mirror(mu__give(mu__select_mirrored(value, 0)), copies);
 }
 
+// What is copied of a part: of a variable the value that it has now.
+static mu_value *broadcast_part(const mu_value *part, const void *arg)
+{
+    const mu_value *one = part->kind == MU_VALUE_MIRRORED ? part->items[0] : part;
+    if (part->kind == MU_VALUE_PER_REPLICA)
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: the value is per replica, with %d components that may differ, and one is to be on all devices; "
+                  "reduce it first (mu_reduce), or give one of its components (mu_local_results)",
+                  (const char *)arg, part->n);
+    if (one->kind != MU_VALUE_VARIABLE)
+        return mu__pending() ? NULL : (mu_value *)part;
+    mu_tensor *now = mu_variable_read((mu_variable *)one->leaf);
+    return now ? mu_of(now) : NULL;
+}
+
 mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *given)
 {
     static const char name[] = "mu_broadcast_to_devices";
@@ -330,7 +345,8 @@ mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *given
         return NULL;
     }
     const int copies = copies_wanted(args.like, args.devices, name);
-    return copies > 0 ? mu__cross_replica(strategy)->broadcast_to(args.value, copies) : NULL;
+    mu_value *value = copies > 0 ? mu__map_parts(args.value, false, broadcast_part, name) : NULL;
+    return value ? mu__cross_replica(strategy)->broadcast_to(value, copies) : NULL;
 }
 
 // ---- Updates ------------------------------------------------------------------------------------
