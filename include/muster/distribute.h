@@ -267,8 +267,10 @@ typedef struct mu_reduce_args {
     int n_axes;
 } mu_reduce_args;
 // mu_reduce adds or averages a value over the replicas: mu_reduce(strategy, MU_SUM, losses). With axes, MEAN weights
-// every element equally. Errors: INVALID_ARGUMENT if replicas differ in type or shape; with an axis, sizes along it may
-// differ.
+// every element equally. Without axes the value of an only replica is returned as it is, also by MEAN; the mean of
+// several replicas' integers is a float64. Errors: INVALID_ARGUMENT if replicas differ in type or shape (with an axis,
+// sizes along it may differ), for bools and strings, and for SUM of what is the same on all of several replicas: a
+// plain tensor other than 0, a mirrored value, a variable that is not ON_READ.
 #define mu_reduce(...) mu_reduce_with(MU_ARGS(mu_reduce_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_reduce_with(const mu_reduce_args *args);
 

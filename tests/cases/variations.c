@@ -55,6 +55,42 @@ static void reduce_on_read(void)
         }
 }
 
+// TensorFlow returns the only replica's value, whatever its type and the operation; so does a result of mu_run, which
+// is not wrapped.
+static void means_of_one_replica(void)
+{
+    mu_strategy *one = mirrored(1);
+    const int64_t dims[] = {2};
+    mu_tensor *parts[] = {INDICES(1, 2), mu_cast(VECTOR(1, 0), MU_BOOL), mu_constant(MU_I64, 7),
+                          mu_tensor_strings(1, dims, (const char *const[]){"a", "b"})};
+    for (int i = 0; i < 8; i++) {
+        mu_value *wrapped = mu_per_replica(one, parts[i % 4], MU_END);
+        CHECK(wrapped && mu_value_kind_of(wrapped) == MU_VALUE_PER_REPLICA);
+        const mu_reduce_op op = i < 4 ? MU_MEAN : MU_SUM;
+        mu_value *batch = mu_batch_reduce_to(one, op, mu_list(wrapped, MU_END), mu_list(parts[0], MU_END));
+        const mu_tensor *got[] = {mu_value_tensor(mu_reduce(one, op, wrapped)), mu_at(batch, 0)};
+        for (int k = 0; k < 2; k++)
+            CHECK(got[k] && mu_tensor_dtype(got[k]) == mu_tensor_dtype(parts[i % 4]));
+    }
+    EXPECT(mu_reduce(one, MU_MEAN, mu_per_replica(one, parts[0], MU_END), 0), 1.5);
+}
+
+// A literal 0 has a sum; a variable has none, whatever it holds just now (TensorFlow: AssertionError).
+static void sums_of_zero(void)
+{
+    mu_strategy *all[] = {mirrored(2), mu_central_storage_strategy(.replicas = 2)};
+    for (int i = 0; i < 2; i++) {
+        mu_value *v = mu_value_at(mu_variables(on_write(all[i], 0, MU_AGGREGATION_SUM), MU_END), 0);
+        mu_value *mirror = mu_broadcast_to_devices(all[i], mu_of(scalar(0)), PER_REPLICA(1, 2));
+        EXPECT(mu_reduce(all[i], MU_SUM, mu_of(scalar(0))), 0);
+        EXPECT(mu_reduce(all[i], MU_MEAN, v), 0);
+        CHECK(!mu_reduce(all[i], MU_SUM, v));
+        EXPECT_WORDS(MU_INVALID_ARGUMENT, "mu_reduce: SUM of a value that is not per replica");
+        CHECK(!mu_reduce_to(all[i], MU_SUM, mirror));
+        EXPECT_WORDS(MU_INVALID_ARGUMENT, "mu_reduce_to: SUM of a value that is not per replica");
+    }
+}
+
 // ---- Copies and updates -------------------------------------------------------------------------
 
 // What is copied of a variable is its value, which stays when the variable changes.
@@ -425,6 +461,8 @@ static void error_of_the_fetched(void)
 const one_case variation_cases[] = {
     {"vary_scatter_bool", scatter_bool, NULL},
     {"vary_reduce_on_read", reduce_on_read, NULL},
+    {"vary_means_of_one_replica", means_of_one_replica, NULL},
+    {"vary_sums_of_zero", sums_of_zero, NULL},
     {"vary_broadcast_of_variables", broadcast_of_variables, NULL},
     {"vary_updates_of_the_only_copy", updates_of_the_only_copy, NULL},
     {"vary_misplaced_calls", misplaced_calls, NULL},

@@ -241,7 +241,7 @@ mu_status mu__batch_reduce_each(mu_strategy *strategy, mu_reduce_op op, const mu
 
 static bool packable(const mu_strategy *strategy, const mu_value *value)
 {
-    return value->kind == MU_VALUE_PER_REPLICA && value->n == strategy->n_local &&
+    return strategy->n_replicas > 1 && value->kind == MU_VALUE_PER_REPLICA && value->n == strategy->n_local &&
            value->items[0]->kind == MU_VALUE_TENSOR;
 }
 

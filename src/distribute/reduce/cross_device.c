@@ -162,21 +162,26 @@ static mu_value *as_value(mu_tensor *tensor)
 }
 
 // A value that is the same on all replicas has a mean but no sum.
-mu_value *mu__reduce_same(const mu_reducing *r, const mu_value *leaf)
+mu_value *mu__reduce_copies(const mu_reducing *r, const mu_value *leaf)
 {
     mu_tensor *tensor = mu__leaf_tensor(leaf);
     if (!tensor)
         return NULL;
     if (r->n_axes)
         return as_value(reduce_on_replicas(r, tensor));
-    if (r->strategy->n_replicas == 1)
-        return mu_of(tensor);
-    const bool scalar = !tensor->node && mu__elements(&tensor->shape) == 1;
+    return r->strategy->n_replicas == 1 || need_no_sum(r) == MU_OK ? mu_of(tensor) : NULL;
+}
+
+// A plain 0 has a sum. What a variable or a mirrored value happens to hold does not matter.
+mu_value *mu__reduce_same(const mu_reducing *r, const mu_value *leaf)
+{
+    const mu_tensor *tensor = leaf->kind == MU_VALUE_TENSOR ? (const mu_tensor *)leaf->leaf : NULL;
+    const bool scalar = !r->n_axes && tensor && tensor->dtype != MU_STRING && !tensor->node &&
+                        mu__elements(&tensor->shape) == 1;
     const void *element = scalar ? mu__host_read(tensor) : NULL;
     if (scalar && !element)
         return NULL;
-    const bool zero = scalar && mu__read_element(tensor->dtype, element, 0) == 0;
-    return zero || need_no_sum(r) == MU_OK ? mu_of(tensor) : NULL;
+    return scalar && mu__read_element(tensor->dtype, element, 0) == 0 ? (mu_value *)leaf : mu__reduce_copies(r, leaf);
 }
 
 // Reduces a tensor of which each worker has its own.
@@ -202,7 +207,7 @@ static mu_value *reduce_variable(const mu_reducing *r, const mu_value *leaf)
     mu_tensor *parts[MU_MAX_REPLICAS];
     char access[MU_ATTR_TEXT_BYTES], what[MU_ATTR_TEXT_BYTES];
     if (!mu__components_differ(r, leaf))
-        return mu__reduce_same(r, leaf);
+        return mu__reduce_copies(r, leaf);
     for (int i = 0; i < variable->n_components; i++)
         if (!(parts[i] = mu__variable_component(variable, i)))
             return NULL;
@@ -215,7 +220,7 @@ static mu_value *reduce_variable(const mu_reducing *r, const mu_value *leaf)
 static mu_value *reduce_mirrored(const mu_reducing *r, const mu_value *value)
 {
     const mu_value *one = value->items[0];
-    return one->kind == MU_VALUE_VARIABLE ? reduce_variable(r, one) : mu__reduce_same(r, one);
+    return one->kind == MU_VALUE_VARIABLE ? reduce_variable(r, one) : mu__reduce_copies(r, one);
 }
 
 // ---- Indexed slices -----------------------------------------------------------------------------
@@ -282,6 +287,8 @@ mu_value *mu__reduce_same_slices(const mu_reducing *r, const mu_value *slices)
 mu_value *mu__reduce_each(const mu_reducing *r, const mu_value *value)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
+    if (r->strategy->n_replicas == 1 && !r->n_axes)  // as of a result of mu_run, which is not wrapped
+        return value->items[0];
     if (value->items[0]->kind == MU_VALUE_SLICES)
         return reduce_slices(r, value->n, value->items);
     for (int i = 0; i < value->n; i++)

@@ -15,9 +15,9 @@ mu_tensor *mu__leaf_tensor(const mu_value *leaf);
 // mu__components_differ returns whether a variable has a value for each replica (ON_READ).
 bool mu__components_differ(const mu_reducing *r, const mu_value *leaf);
 
-// Parts: a leaf, or slices, that are one value on all replicas; slices of which each worker has its own; one component
-// for each replica.
-mu_reduce_part mu__reduce_same, mu__reduce_same_slices, mu__reduce_own_slices, mu__reduce_each;
+// Parts: a leaf, or slices, that are one value on all replicas; a variable's or a mirrored value's copies; slices of
+// which each worker has its own; one component for each replica.
+mu_reduce_part mu__reduce_same, mu__reduce_same_slices, mu__reduce_copies, mu__reduce_own_slices, mu__reduce_each;
 
 // A mu_gather_part gathers one part of a nest, mu__gather_by_kind each part with the function for its kind.
 typedef mu_value *mu_gather_part(mu_strategy *strategy, const mu_value *part, int axis);

@@ -72,6 +72,11 @@ static mu_value *reduce_same(const mu_reducing *r, const mu_value *leaf)
     return !tensor ? NULL : tensor->node ? reduce_axes(r, leaf) : mu__reduce_same(r, leaf);
 }
 
+static mu_value *reduce_copies(const mu_reducing *r, const mu_value *leaf)
+{
+    return r->n_axes ? reduce_same(r, leaf) : mu__reduce_copies(r, leaf);
+}
+
 // Each worker's own value counts once, however many replicas it has: its first replica adds the value, the others
 // zeros.
 static mu_value *reduce_own(const mu_reducing *r, const mu_value *value)
@@ -92,13 +97,13 @@ static mu_value *reduce_own(const mu_reducing *r, const mu_value *value)
 
 static mu_value *reduce_variable(const mu_reducing *r, const mu_value *leaf)
 {
-    return mu__components_differ(r, leaf) ? reduce_node(r, leaf) : reduce_same(r, leaf);
+    return mu__components_differ(r, leaf) ? reduce_node(r, leaf) : reduce_copies(r, leaf);
 }
 
 static mu_value *reduce_mirrored(const mu_reducing *r, const mu_value *value)
 {
     const mu_value *one = mu__is_symbolic(value) ? mu__merged_own(value) : value->items[0];
-    return !one ? NULL : one->kind == MU_VALUE_VARIABLE ? reduce_variable(r, one) : reduce_same(r, one);
+    return !one ? NULL : one->kind == MU_VALUE_VARIABLE ? reduce_variable(r, one) : reduce_copies(r, one);
 }
 
 static mu_reduce_part *const reduce_parts[] = {
