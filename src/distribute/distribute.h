@@ -240,6 +240,10 @@ typedef struct mu_parts_name {
     int value;          // position in a list of values, from 1; 0: no list
 } mu_parts_name;
 
+// mu__need_numbers fails with INVALID_ARGUMENT for parts of a type that has no sum. mu__parts_advice returns what to do
+// about parts that differ: `shapes` if their types are the same.
+mu_status mu__need_numbers(const mu_parts_name *name, mu_dtype dtype);
+const char *mu__parts_advice(mu_dtype first, mu_dtype other, const char *shapes);
 // mu__same_part fails with INVALID_ARGUMENT if part i differs from the first in type or shape; mu__same_parts checks n.
 mu_status mu__same_part(const mu_parts_name *name, int i, const mu_spec *first, const mu_spec *other);
 mu_status mu__same_parts(const mu_parts_name *name, int n, mu_tensor *const *parts);

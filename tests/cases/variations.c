@@ -245,6 +245,37 @@ static void gather_of_scalars(void)
     EXPECT_WORDS(MU_INVALID_ARGUMENT, "mu_strategy_gather");
 }
 
+// The message names the function that was called, what it was given, and what to do about that.
+static void words_of_reductions(void)
+{
+    mu_strategy *s = mirrored(2);
+    mu_value *types = per_replica_of(2, (mu_tensor *[]){VECTOR(1), INDICES(1)}), *some = PER_REPLICA(1, 2);
+    mu_tensor *yes = mu_cast(VECTOR(1), MU_BOOL), *text = mu_tensor_strings(1, (int64_t[]){1}, (const char *[]){"a"});
+    mu_value *bools = per_replica_of(2, (mu_tensor *[]){yes, yes});
+    mu_value *texts = per_replica_of(2, (mu_tensor *[]){text, text});
+    CHECK(!mu_reduce(s, MU_SUM, types));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "Convert them to one type (mu_cast)");
+    CHECK(!mu_reduce(s, MU_SUM, types, 0));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "Convert them to one type (mu_cast)");
+    CHECK(!mu_strategy_gather(s, types, 0));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "Convert them to one type (mu_cast)");
+    CHECK(!mu_strategy_gather(s, texts, 0));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "mu_strategy_gather: replica 0 has strings");
+    for (int i = 0; i < 4; i++) {
+        CHECK(!mu_reduce(s, i % 2 ? MU_SUM : MU_MEAN, i / 2 ? texts : bools));
+        EXPECT_WORDS(MU_INVALID_ARGUMENT, i / 2 ? "replica 0 has type string" : "replica 0 has type bool");
+    }
+    CHECK(!mu_reduce(s, MU_SUM, bools, 0));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "mu_reduce: replica 0 has type bool");
+    CHECK(!mu_batch_reduce_to(s, MU_SUM, mu_list(some, MU_END), mu_list(some, some, MU_END)));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "2 destinations for 1 values");
+    CHECK(!mu_batch_reduce_to(s, MU_SUM, mu_list(some, mu_list(some, MU_END), MU_END), NULL));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "value 1 is a list or map");
+    MU_SCOPE(mirrored(2))
+        CHECK(!mu_per_replica(s, scalar(1), scalar(2), MU_END));
+    EXPECT_WORDS(MU_FAILED_PRECONDITION, "mu_per_replica of MirroredStrategy");
+}
+
 static mu_value *make_in_trace(mu_value *arguments, void *arg)
 {
     (void)arguments, (void)arg;
@@ -465,6 +496,7 @@ const one_case variation_cases[] = {
     {"vary_sums_of_zero", sums_of_zero, NULL},
     {"vary_broadcast_of_variables", broadcast_of_variables, NULL},
     {"vary_updates_of_the_only_copy", updates_of_the_only_copy, NULL},
+    {"vary_words_of_reductions", words_of_reductions, NULL},
     {"vary_misplaced_calls", misplaced_calls, NULL},
     {"vary_updates_under_another_strategy", updates_under_another_strategy, NULL},
     {"vary_other_structure", other_structure, NULL},

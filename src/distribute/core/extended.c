@@ -105,6 +105,14 @@ int mu_variable_component_name(const mu_variable *variable, int component, char 
     return snprintf(name, bytes, "%s/replica_%d", variable->resource.name, component);
 }
 
+static mu_status need_component(const char *function, const mu_value *value, int r)
+{
+    if (!mu__is_distributed(value))
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the component of replica %d is itself per replica or mirrored; give one "
+                     "of its components (mu_local_results)", function, r);
+}
+
 // Calls fn for each local replica.
 static mu_status make_values(mu_strategy *strategy, mu_value_fn *fn, void *arg, mu_value **values)
 {
@@ -114,10 +122,7 @@ static mu_status make_values(mu_strategy *strategy, mu_value_fn *fn, void *arg, 
         MU_CALLBACK("a function of mu_distribute_values", values[r] = fn(&context, arg));
         if (!values[r] && !mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the function returned NULL for replica %d", r);
-        if (values[r] && mu__is_distributed(values[r]))
-            mu__error(MU_INVALID_ARGUMENT, "mu_distribute_values: the component of replica %d is itself per replica or "
-                      "mirrored; give one of its components (mu_local_results)", r);
-        if (mu__pending())
+        if (mu__pending() || need_component("mu_distribute_values", values[r], r) != MU_OK)
             return mu_error_code();
     }
     return MU_OK;
@@ -166,14 +171,17 @@ mu_value *mu_per_replica_of(mu_strategy *given, int n, mu_value *const *items)
     mu_strategy *strategy = mu__strategy_or_default(given);
     if (mu__pending() || !strategy)
         return NULL;
+    if (mu__need_cross_replica(strategy, "mu_per_replica") != MU_OK)
+        return NULL;
     if (n != strategy->n_local) {
         mu__error(MU_INVALID_ARGUMENT, "mu_per_replica: %d components for %d local replicas of %s; give one for each",
                   n, strategy->n_local, mu_strategy_name(strategy));
         return NULL;
     }
     const mu_value *values = mu_list_of(n, items);
-    if (!values)
-        return NULL;
+    for (int r = 0; r < n; r++)
+        if (!values || need_component("mu_per_replica", values->items[r], r) != MU_OK)
+            return NULL;
     components all = {.first_replica = strategy->first_replica, .items = values->items};
     return mu_distribute_values(strategy, component_of, &all);
 }
@@ -274,6 +282,27 @@ mu_status mu__batch_reduce_local(mu_strategy *strategy, mu_reduce_op op, const m
     return status == MU_OK ? mu__batch_reduce_each(strategy, op, values, out) : status;
 }
 
+// Checks a list of values and, unless NULL, of as many destinations; without those the values name them.
+static mu_status need_lists(const mu_value *values, const mu_value *likes)
+{
+    if (!values || values->kind != MU_VALUE_LIST)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: the values are %s; give a list (mu_list), also of one", batch_name,
+                         values ? "no list" : "NULL");
+    if (likes && (likes->kind != MU_VALUE_LIST || likes->n != values->n))
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: %d destinations for %d values; give a list of as many destinations, or NULL for the "
+                         "values' own devices", batch_name, likes->kind == MU_VALUE_LIST ? likes->n : 1, values->n);
+    for (int i = 0; i < values->n; i++) {
+        const mu_value_kind kind = values->items[i]->kind;
+        if (!likes && (kind == MU_VALUE_LIST || kind == MU_VALUE_MAP))
+            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is a list or map, which has no devices of its own; "
+                             "give a list of destinations, or its elements as values of their own", batch_name, i);
+        if (likes && copies_wanted(likes->items[i], NULL, batch_name) < 0)
+            return mu_error_code();
+    }
+    return MU_OK;
+}
+
 mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *values, mu_value *likes)
 {
     mu_strategy *strategy = mu__strategy_or_default(given);
@@ -281,16 +310,9 @@ mu_value *mu_batch_reduce_to(mu_strategy *given, mu_reduce_op op, mu_value *valu
         mu__need_value(values, batch_name) != MU_OK || mu__need_value(likes, batch_name) != MU_OK ||
         mu__need_reduce_op(op, batch_name) != MU_OK)
         return NULL;
-    if (!values || values->kind != MU_VALUE_LIST ||
-        (likes && (likes->kind != MU_VALUE_LIST || likes->n != values->n))) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "mu_batch_reduce_to: expected a list of values and, or NULL, a list of as many destinations");
+    if (need_lists(values, likes) != MU_OK)
         return NULL;
-    }
     const mu_value *to = likes ? likes : values;
-    for (int i = 0; i < to->n; i++)
-        if (copies_wanted(to->items[i], NULL, batch_name) < 0)
-            return NULL;
     mu_value **items = mu__calloc((size_t)values->n + 1, sizeof *items), *list = NULL;
     bool whole = items && mu__cross_replica(strategy)->batch_reduce_to(strategy, op, values, items) == MU_OK;
     for (int i = 0; whole && i < values->n; i++)

@@ -77,21 +77,40 @@ static const char *name_text(const mu_parts_name *name, char text[NAME_BYTES])
     return text;
 }
 
+mu_status mu__need_numbers(const mu_parts_name *name, mu_dtype dtype)
+{
+    char what[NAME_BYTES];
+    if (dtype != MU_BOOL && dtype != MU_STRING)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: %s 0 has type %s, and what is added up or averaged must be numbers; %s",
+                     name_text(name, what), name->whose, mu_dtype_name(dtype),
+                     dtype == MU_BOOL ? "convert it first (mu_cast)"
+                                      : "turn the strings into numbers first (mu_string_lookup, mu_hashing)");
+}
+
+const char *mu__parts_advice(mu_dtype first, mu_dtype other, const char *shapes)
+{
+    return first == other ? shapes : "Convert them to one type (mu_cast)";
+}
+
 mu_status mu__same_part(const mu_parts_name *name, int i, const mu_spec *first, const mu_spec *other)
 {
     char here[MU_SHAPE_TEXT], there[MU_SHAPE_TEXT], what[NAME_BYTES];
     if (first->dtype == other->dtype && mu__shape_equal(&first->shape, &other->shape))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: %s 0 has %s%s, but %s %d has %s%s; all must have the same type and shape. Pad the smaller "
-                     "parts, or reduce the axis in which they differ as well (.axis)",
+                     "%s: %s 0 has %s%s, but %s %d has %s%s; all must have the same type and shape. %s",
                      name_text(name, what), name->whose, mu_dtype_name(first->dtype),
                      mu__shape_text(&first->shape, here), name->whose, i, mu_dtype_name(other->dtype),
-                     mu__shape_text(&other->shape, there));
+                     mu__shape_text(&other->shape, there),
+                     mu__parts_advice(first->dtype, other->dtype, "Pad the smaller parts, or reduce the axis in which "
+                                                                  "they differ as well (.axis)"));
 }
 
 mu_status mu__same_parts(const mu_parts_name *name, int n, mu_tensor *const *parts)
 {
+    if (n > 1)  // one part is its own sum
+        MU_TRY(mu__need_numbers(name, parts[0]->dtype));
     for (int i = 1; i < n; i++) {
         const mu_spec first = mu__spec_of(parts[0]), other = mu__spec_of(parts[i]);
         MU_TRY(mu__same_part(name, i, &first, &other));

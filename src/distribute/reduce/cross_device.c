@@ -65,9 +65,11 @@ static mu_status same_beside_axes(const mu_reducing *r, int i, mu_tensor *const 
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s: replica 0 has %s%s, but replica %d has %s%s; they may differ in size along the axes that are "
-                     "reduced, and must agree in all else. Name each axis in which they differ, or pad them",
+                     "reduced, and must agree in all else. %s",
                      r->what, mu_dtype_name(parts[0]->dtype), mu__shape_text(&parts[0]->shape, first), i,
-                     mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other));
+                     mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other),
+                     mu__parts_advice(parts[0]->dtype, parts[i]->dtype,
+                                      "Name each axis in which they differ, or pad them"));
 }
 
 // The number of elements of one part along the axes, float64; an op where a trace does not know a size.
@@ -95,6 +97,8 @@ static mu_tensor *size_along_axes(const mu_reducing *r, mu_tensor *part)
 static mu_tensor *reduce_with_axis(const mu_reducing *r, int n, mu_tensor *const *parts)
 {
     mu_tensor *sum = NULL, *count = NULL;
+    if (mu__need_numbers(&(mu_parts_name){.what = r->what, .whose = "replica"}, parts[0]->dtype) != MU_OK)
+        return NULL;
     for (int i = 0; i < n; i++) {
         mu_tensor *size = size_along_axes(r, parts[i]);
         mu_tensor *part = size ? mu_reduce_sum(parts[i], .axes = r->axes, .n_axes = r->n_axes) : NULL;

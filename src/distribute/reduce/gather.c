@@ -10,6 +10,10 @@ static mu_status fit_together(const char *whose, int n, mu_tensor *const *parts,
 {
     char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
     const int at = mu__axis(axis, parts[0]->shape.rank, "mu_strategy_gather");
+    if (parts[0]->dtype == MU_STRING)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_strategy_gather: %s 0 has strings, which stay on their replica; take each replica's "
+                         "(mu_local_results), or turn them into numbers first (mu_string_lookup, mu_hashing)", whose);
     for (int i = 1; i < n && at >= 0; i++) {
         mu_shape alike = parts[i]->shape;
         if (at < alike.rank)
@@ -18,9 +22,10 @@ static mu_status fit_together(const char *whose, int n, mu_tensor *const *parts,
             continue;
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_strategy_gather along axis %d: %s 0 has %s%s, but %s %d has %s%s; they may differ in size "
-                         "along that axis, and must agree in all else",
+                         "along that axis, and must agree in all else. %s",
                          axis, whose, mu_dtype_name(parts[0]->dtype), mu__shape_text(&parts[0]->shape, first), whose, i,
-                         mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other));
+                         mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other),
+                         mu__parts_advice(parts[0]->dtype, parts[i]->dtype, "Pad the smaller parts"));
     }
     return at < 0 ? MU_INVALID_ARGUMENT : MU_OK;
 }

@@ -326,6 +326,7 @@ static bool go_in_pieces(const gathering *g)
 static mu_status same_headers(const gathering *g, const mu_parts_name *name)
 {
     const mu_spec first = g->specs[0];
+    MU_TRY(mu__need_numbers(name, first.dtype));
     for (int i = 1; i < g->n_all; i++) {
         const mu_spec other = g->specs[i];
         MU_TRY(mu__same_part(name, i, &first, &other));

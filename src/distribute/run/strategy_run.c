@@ -101,7 +101,9 @@ static mu_status take_arguments(mu_replica_job *j, const mu_value *arguments)
         if (tensors == j->running->n_in || tensor->node) {
             status = mu__error(MU_INVALID_ARGUMENT, "replica %d's arguments of '%s' %s", j->replica,
                                j->running->concrete->graph->name,
-                               tensor->node ? "hold a symbolic tensor" : "hold more tensors than replica 0's");
+                               tensor->node ? "hold a symbolic tensor of a trace; in a trace call mu_function_call, or "
+                                              "run the step eagerly with mu_run_callback"
+                                            : "hold more tensors than replica 0's");
             break;
         }
         j->specs[tensors] = mu__spec_of(tensor);
