@@ -178,8 +178,9 @@ MU_API mu_status mu_set_strategy(mu_strategy *strategy);
 // and mu_set_strategy.
 MU_API mu_status mu_set_device(const char *device);
 
-// mu_colocate_open is mu_scope_open for variables that go on the devices of `variable`. Errors: FAILED_PRECONDITION
-// outside of the strategy's scope; INVALID_ARGUMENT for a variable of another strategy.
+// mu_colocate_open is mu_scope_open for variables that go on the devices of `variable`. In a function that runs on
+// replicas, whose variables all do, it opens nothing. Errors: FAILED_PRECONDITION outside of the strategy's scope, and
+// on replicas of mu_parameter_server_strategy; INVALID_ARGUMENT for a variable of another strategy.
 MU_API mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable);
 #define MU_COLOCATE(strategy, variable) \
     for (mu_scope_guard mu_scope_ = mu_colocate_open(strategy, variable); mu_scope_.once; mu_scope_close(&mu_scope_))

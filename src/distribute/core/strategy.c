@@ -340,12 +340,15 @@ mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable)
     const mu_scope_guard none = {.once = true};
     if (mu__pending())
         return none;
-    if (mu__replica() || mu__current_strategy() != strategy) {
+    const bool on_replica = mu__replica() && strategy;  // its variables go on the strategy's devices, as this one did
+    if (mu__current_strategy() != strategy || (on_replica && strategy->servers)) {
         mu__error(MU_FAILED_PRECONDITION, "mu_colocate_open: a scope of this %s must be open",
                   mu_strategy_name(strategy));
         return none;
     }
     if (variable && variable->owner == strategy) {
+        if (on_replica)
+            return none;
         const mu_scope_guard guard = mu_scope_open(strategy);
         if (guard.scope)
             put_beside(&((scope_object *)guard.scope)->head, variable);
