@@ -157,7 +157,7 @@ MU_API mu_cluster *mu_mpi_cluster_resolver(void);
 
 typedef struct mu_job_labels {
     const char *job;
-    const char *const *labels; // label selectors such as "job-name=tensorflow"; ends with NULL
+    const char *const *labels; // label selectors such as "job-name=tensorflow"; ends with NULL or MU_END
 } mu_job_labels;
 
 typedef enum mu_executable_location { MU_WITHIN_CLUSTER = 0, MU_OFF_CLUSTER = 1 } mu_executable_location;

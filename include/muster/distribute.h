@@ -31,7 +31,7 @@ typedef struct mu_cross_device_ops mu_cross_device_ops;  // a way to reduce the 
 typedef struct mu_mirrored_strategy_args {
     size_t size;
     const char *given;
-    const char *const *devices;  // names, ends with NULL; default: see below
+    const char *const *devices;  // names, ends with NULL or MU_END; default: see below
     mu_keyword_only only_;
     int replicas;                // or: how many of the first default devices
     mu_cross_device_ops *cross_device_ops;  // default: reduce in replica order; retained
@@ -75,7 +75,7 @@ MU_API mu_value *mu_cross_device_broadcast(mu_cross_device_ops *ops, mu_tensor *
 typedef struct mu_central_storage_strategy_args {
     size_t size;
     const char *given;
-    const char *const *compute_devices;  // names, ends with NULL; default: as of mirrored, but one CPU
+    const char *const *compute_devices;  // names, ends with NULL or MU_END; default: as of mirrored, but one CPU
     const char *parameter_device;        // default: the compute device if there is only one, else "CPU:0"
     mu_keyword_only only_;
     int replicas;                        // instead of names: how many of the first devices
@@ -312,7 +312,7 @@ typedef struct mu_reduce_to_args {
     mu_value *value;
     mu_keyword_only only_;
     mu_value *like;                 // use the devices of this variable or value; default: the host
-    const char *const *devices;     // or these devices; ends with NULL
+    const char *const *devices;     // or these devices; ends with NULL or MU_END
 } mu_reduce_to_args;
 #define mu_reduce_to(...) mu_reduce_to_with(MU_ARGS(mu_reduce_to_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_reduce_to_with(const mu_reduce_to_args *args);
@@ -328,11 +328,12 @@ typedef struct mu_broadcast_to_devices_args {
     mu_value *value;
     mu_value *like;                 // the devices of this variable or value
     mu_keyword_only only_;
-    const char *const *devices;     // or these devices; ends with NULL
+    const char *const *devices;     // or these devices; ends with NULL or MU_END
 } mu_broadcast_to_devices_args;
 
-// mu_broadcast_to_devices copies a value to devices: mirrored with several, plain with one. Errors: INVALID_ARGUMENT
-// for an unknown device, or without like and devices; UNIMPLEMENTED under the default strategy.
+// mu_broadcast_to_devices copies a value to devices: mirrored with several, plain with one. Of a variable it copies the
+// value that mu_variable_read returns. Errors: INVALID_ARGUMENT for a per-replica value, for an unknown device, or
+// without like and devices; UNIMPLEMENTED under the default strategy.
 #define mu_broadcast_to_devices(...) \
     mu_broadcast_to_devices_with(MU_ARGS(mu_broadcast_to_devices_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *args);

@@ -19,7 +19,7 @@ typedef struct mu_save_tensors_args {
     const char *path;             // file to write
     const mu_value *tensors;      // a map from names to tensors or variables; the file keeps its order
     mu_keyword_only only_;
-    const char *const *metadata;  // pairs of key and text: key, text, …; ends with NULL; default: none
+    const char *const *metadata;  // pairs of key and text: key, text, …; ends with NULL or MU_END; default: none
 } mu_save_tensors_args;
 
 // mu_save_tensors writes a map of tensors to a file. Errors: RESOURCE_EXHAUSTED if the disk is full; the previous file

@@ -130,6 +130,12 @@ mu_status mu__args_length(const char *function, const char *name, const void *ar
 
 // ---- Names of enums (enum_name.c) ---------------------------------------------------------------
 
+// mu__texts_end returns whether a list of texts ends here: with NULL, or with the end that MU_LIST_OF gives it.
+static inline bool mu__texts_end(const char *text)
+{
+    return !text || (const void *)text == MU_END;
+}
+
 // One value of an enum; a table of them ends with NULL as name. mu__enum_name returns `unknown` for another number.
 // mu__enum_number accepts a name in any case, else records INVALID_ARGUMENT with all names and returns `failed`.
 typedef struct mu_enum_name {

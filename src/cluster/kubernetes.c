@@ -190,7 +190,7 @@ static const mu_resolver_ops kubernetes_ops = {.source = "the Kubernetes API",
 static mu_status add_selectors(kubernetes *k, const mu_job_labels *jobs)
 {
     for (; jobs->job != NULL; jobs++)
-        for (const char *const *labels = jobs->labels; labels != NULL && *labels != NULL; labels++) {
+        for (const char *const *labels = jobs->labels; labels != NULL && !mu__texts_end(*labels); labels++) {
             if (k->n == MAX_SELECTORS)
                 return mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: more than %d label selectors",
                                  MAX_SELECTORS);

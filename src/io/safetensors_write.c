@@ -55,11 +55,11 @@ static json_t *entry_json(const mu_tensor *tensor, uint64_t begin)
 
 static mu_status add_metadata(json_t *header, const char *path, const char *const *metadata)
 {
-    if (!metadata || !metadata[0])
+    if (!metadata || mu__texts_end(metadata[0]))
         return MU_OK;
     json_t *map = json_object();
-    for (int i = 0; metadata[i]; i += 2) {
-        if (!metadata[i + 1]) {
+    for (int i = 0; !mu__texts_end(metadata[i]); i += 2) {
+        if (mu__texts_end(metadata[i + 1])) {
             json_decref(map);
             return mu__error(MU_INVALID_ARGUMENT,
                              "metadata key '%s' for %s has no text; alternate keys and texts, and end with NULL",

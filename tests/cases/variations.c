@@ -385,6 +385,18 @@ static void written_zeros(void)
     EXPECT_WORDS(MU_INVALID_ARGUMENT, "timeout_seconds");
 }
 
+// Lists of names that MU_LIST_OF makes have its end, which is not NULL.
+static void lists_of_devices(void)
+{
+    mu_strategy *s = mu_mirrored_strategy(.devices = MU_LIST_OF(const char, "CPU:0", "CPU:1"));
+    CHECK(mu_num_replicas_in_sync(s) == 2);
+    CHECK(mu_num_replicas_in_sync(mu_central_storage_strategy(MU_LIST_OF(const char, "CPU:0", "CPU:1"))) == 2);
+    EXPECT(mu_reduce_to(s, MU_SUM, PER_REPLICA(1, 2), .devices = MU_LIST_OF(const char, "CPU:1")), 3);
+    EXPECT(mu_broadcast_to_devices(s, mu_of(scalar(4)), .devices = MU_LIST_OF(const char, "CPU:1", "CPU:0")), 4, 4);
+    CHECK(!mu_mirrored_strategy(.devices = (const char *const[]){MU_END}));
+    EXPECT_WORDS(MU_INVALID_ARGUMENT, "empty");
+}
+
 // ---- Clusters -----------------------------------------------------------------------------------
 
 // Who asks for the number of workers is one of the tasks.
@@ -497,6 +509,7 @@ const one_case variation_cases[] = {
     {"vary_broadcast_of_variables", broadcast_of_variables, NULL},
     {"vary_updates_of_the_only_copy", updates_of_the_only_copy, NULL},
     {"vary_words_of_reductions", words_of_reductions, NULL},
+    {"vary_lists_of_devices", lists_of_devices, NULL},
     {"vary_misplaced_calls", misplaced_calls, NULL},
     {"vary_updates_under_another_strategy", updates_under_another_strategy, NULL},
     {"vary_other_structure", other_structure, NULL},

@@ -219,7 +219,7 @@ static int copies_wanted(const mu_value *like, const char *const *devices, const
     }
     if (!devices)
         return like ? copies_like(like) : 1;
-    for (; devices[n]; n++)
+    for (; !mu__texts_end(devices[n]); n++)
         if (!mu__device_by_name(mu__runtime(), devices[n]))
             return -1;
     if (n == 0 || n > MU_MAX_REPLICAS)

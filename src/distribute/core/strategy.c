@@ -83,7 +83,7 @@ mu_strategy *mu_one_device_strategy(const char *device)
 static mu_status refuse_remote(const char *const *names, const char *function)
 {
     int remote = 0, n = 0;
-    for (; names[n]; n++)
+    for (; !mu__texts_end(names[n]); n++)
         remote += strncmp(names[n], "/job:", 5) == 0 && strncmp(names[n], "/job:localhost/", 15) != 0;
     if (remote == 0)
         return MU_OK;
@@ -108,7 +108,7 @@ int mu__named_devices(const char *function, const char *const *names, mu_device 
     int n = 0;
     if (refuse_remote(names, function) != MU_OK)
         return -1;
-    for (; names[n]; n++) {
+    for (; !mu__texts_end(names[n]); n++) {
         if (n == MU_MAX_REPLICAS) {
             mu__error(MU_INVALID_ARGUMENT, "%s: more than %d devices are named, which is the limit of a process",
                       function, MU_MAX_REPLICAS);
