@@ -286,8 +286,8 @@ mu_tensor *mu_value_tensor(const mu_value *value)
               at && mu__value_is_remote(at) ? "on workers (mu_fetch gives the result of a call)"
               : at ? "a variable (mu_value_variable gives it, mu_variable_read its tensor)"
               : value->kind == MU_VALUE_PER_REPLICA
-                  ? "per replica and used outside of eager functions that run on replicas (choose one of "
-                    "mu_local_results, or reduce it)"
+                  ? "per replica and used outside of eager functions that run on replicas (pass it to mu_run as an "
+                    "argument, choose one of mu_local_results, or reduce it)"
                   : "a container of several or none");
     return NULL;
 }

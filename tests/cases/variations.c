@@ -73,6 +73,8 @@ static void means_of_one_replica(void)
             CHECK(got[k] && mu_tensor_dtype(got[k]) == mu_tensor_dtype(parts[i % 4]));
     }
     EXPECT(mu_reduce(one, MU_MEAN, mu_per_replica(one, parts[0], MU_END), 0), 1.5);
+    const mu_tensor *gathered = mu_value_tensor(mu_strategy_gather(one, mu_per_replica(one, parts[3], MU_END), 0));
+    CHECK(gathered && strcmp(mu_tensor_string(gathered, 1).bytes, "b") == 0);
 }
 
 // A literal 0 has a sum; a variable has none, whatever it holds just now (TensorFlow: AssertionError).

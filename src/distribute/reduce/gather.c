@@ -10,7 +10,7 @@ static mu_status fit_together(const char *whose, int n, mu_tensor *const *parts,
 {
     char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
     const int at = mu__axis(axis, parts[0]->shape.rank, "mu_strategy_gather");
-    if (parts[0]->dtype == MU_STRING)
+    if (n > 1 && parts[0]->dtype == MU_STRING)
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_strategy_gather: %s 0 has strings, which stay on their replica; take each replica's "
                          "(mu_local_results), or turn them into numbers first (mu_string_lookup, mu_hashing)", whose);
@@ -41,7 +41,7 @@ static mu_value *gather_parts(mu_strategy *strategy, const char *of, int n, mu_t
     snprintf(what, sizeof what, "gather along axis %d%s", axis, of);
     mu_tensor **all = strategy->ops->cross_worker->gather(strategy, what, n, parts, &n_all);
     const bool fit = all && fit_together(n < strategy->n_local ? "worker" : "replica", n_all, all, axis) == MU_OK;
-    mu_tensor *whole = fit ? mu_concat(n_all, all, axis) : NULL;
+    mu_tensor *whole = !fit ? NULL : n_all == 1 ? all[0] : mu_concat(n_all, all, axis);
     mu__free(all);
     return whole ? mu_of(whole) : NULL;
 }
