@@ -391,7 +391,7 @@ MU_API mu_history *mu_metrics_result(mu_model *model);
 MU_API mu_model *mu_clone_model(const mu_model *model);
 
 // A history has one value per epoch for each name ("loss", "accuracy", "val_loss", …). An epoch without validation
-// (.validation_freq, .validation_epochs) has no "val_…": mu_history_at gives NaN there, and mu_history_last the value of
+// (.validation_freq, .validation_epochs) has no "val_…": mu_history_at gives NaN there, mu_history_last the value of
 // the last epoch that has one. A name without any value is not among mu_history_names.
 MU_API int mu_history_epochs(const mu_history *history);
 MU_API double mu_history_at(const mu_history *history, const char *name, int epoch);  // NaN if there is none
