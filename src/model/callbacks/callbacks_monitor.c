@@ -27,7 +27,7 @@ bool mu__is_maximized(const mu_model *model, const char *name, const char *mode)
     return strstr(name, "accuracy") != NULL;
 }
 
-// A number in the type of mu_set_floatx, in which Keras compares.
+// A number in the type of mu_set_floatx. Keras compares in f32, also where its floats are f64.
 static double rounded(double value)
 {
     return mu__floatx() == MU_F64 ? value : (double)(float)value;
