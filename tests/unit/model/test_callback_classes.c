@@ -214,7 +214,8 @@ static void epochs_without_validation_do_not_count(void **state)
     expect_error(MU_INVALID_ARGUMENT, "{val_loss}, which is not logged after an epoch without validation");
 }
 
-// What Keras decides in f32, and what f64 gives, where a value is just min_delta better. NaN is never better, also where it is first.
+// What Keras decides in f32, and what f64 gives, where a value is just min_delta better. NaN is never better, even as
+// the first.
 static void values_are_compared_in_the_type_of_floats(void **state)
 {
     (void)state;
