@@ -95,6 +95,26 @@ static void many_tensors(void **state)
     assert_int_equal(mu_tensor_file_find(file, "_operations/12/bias"), -1);
 }
 
+// The index of a checkpoint has blocks of 256 KiB: keys with little in common fill several.
+static void several_blocks(void **state)
+{
+    (void)state;
+    enum { N = 6000 };
+    static char names[N][120];
+    const char *list[N];
+    mu_value *items[N];
+    for (int i = 0; i < N; i++) {
+        snprintf(names[i], sizeof names[i], "%d/%0100d", i, i);
+        list[i] = names[i];
+        items[i] = mu_of(mu_constant(MU_F32, i));
+    }
+    assert_int_equal(mu_save_tensors("blocks.ckpt", mu_map_of(N, list, items)), MU_OK);
+    mu_value *seen = mu_load_tensors("blocks.ckpt");
+    assert_int_equal(mu_value_count(seen), N);
+    for (int i = 0; i < N; i++)
+        assert_float_equal(mu_scalar(mu_value_tensor(mu_value_get(seen, list[i]))), i, 0);
+}
+
 // ---- Damage -------------------------------------------------------------------------------------
 
 static void put(const char *to, const void *data, size_t bytes)
@@ -195,7 +215,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(round_trips),     cmocka_unit_test(reads_python),  cmocka_unit_test(writes_what_python_read),
         cmocka_unit_test(keeps_bfloat16),  cmocka_unit_test(many_tensors),  cmocka_unit_test(survives_damage),
-        cmocka_unit_test(refuses_names),   cmocka_unit_test(full_disk),
+        cmocka_unit_test(refuses_names),   cmocka_unit_test(full_disk),     cmocka_unit_test(several_blocks),
     };
     return cmocka_run_group_tests(tests, start, finish);
 }
