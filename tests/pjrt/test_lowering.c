@@ -473,6 +473,43 @@ static mu_value *divide_by_constants(mu_value *arguments, void *arg)
                    mu_floor_divide(x, mu_constant(dtype, .1)), MU_END);
 }
 
+static mu_value *whole_division_by(mu_value *arguments, void *arg)
+{
+    static const double divisors[] = {-3, -1, -8, 3, 8};
+    mu_value *results[2 * MU_COUNT(divisors)];
+    mu_tensor *x = mu_at(arguments, 0);
+    (void)arg;
+    for (size_t i = 0; i < MU_COUNT(divisors); i++) {
+        results[2 * i] = mu_of(mu_mod(x, mu_constant(mu_tensor_dtype(x), divisors[i])));
+        results[2 * i + 1] = mu_of(mu_floor_divide(x, mu_constant(mu_tensor_dtype(x), divisors[i])));
+    }
+    return mu_list_of(MU_COUNT(results), results);
+}
+
+// XLA knows the sign of the divisor here, and below that of a difference of sizes.
+static void test_whole_division_by_negative_constants(void **state)
+{
+    (void)state;
+    static const mu_dtype dtypes[] = {MU_I32, MU_I64, MU_F32, MU_F64};
+    for (size_t d = 0; d < MU_COUNT(dtypes); d++)
+        check_both(mu_dtype_name(dtypes[d]), whole_division_by, NULL,
+                   mu_list(mu_range(dtypes[d], -10, 11, 1), MU_END), 0);
+}
+
+static mu_value *compare_sizes(mu_value *arguments, void *arg)
+{
+    mu_tensor *rows = mu_dim_size(mu_at(arguments, 0), 0), *zero = mu_constant(MU_I64, 0);
+    mu_tensor *missing = mu_subtract(rows, mu_constant(MU_I64, 100));
+    (void)arg;
+    return mu_list(mu_less(missing, zero), mu_greater(missing, zero), mu_maximum(missing, zero), MU_END);
+}
+
+static void test_signs_of_differences_of_sizes(void **state)
+{
+    (void)state;
+    check_both("sizes", compare_sizes, NULL, mu_list(mu_range(MU_F32, 0, 4, 1), MU_END), 0);
+}
+
 // 1 / 41 in float32, 1 / 49 in float64, times the divisor is below 1; 1 is 10 times what float32 has for 0.1.
 static void test_whole_division_by_constants(void **state)
 {
@@ -573,6 +610,8 @@ int main(void)
         cmocka_unit_test(test_sums_in_16_bits),
         cmocka_unit_test(test_no_extreme_loses_a_nan), cmocka_unit_test(test_whole_division_at_the_limits),
         cmocka_unit_test(test_whole_division_by_constants),
+        cmocka_unit_test(test_whole_division_by_negative_constants),
+        cmocka_unit_test(test_signs_of_differences_of_sizes),
         cmocka_unit_test(test_convolutions_of_nothing),
         cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_extremes_of_nothing),
         cmocka_unit_test(test_means_of_no_integers), cmocka_unit_test(test_no_quotient_is_nan),

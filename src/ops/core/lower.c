@@ -184,12 +184,23 @@ mu_hlo mu__hlo_binary(mu_emitter *e, const char *op, mu_hlo a, mu_hlo b)
     return e->add(e, &a.spec, op, 2, operands, NULL);
 }
 
+static const char *comparison_type(mu_dtype dtype)
+{
+    if (dtype == MU_U8 || dtype == MU_BOOL || dtype == MU_HLO_U32 || dtype == MU_HLO_U64)
+        return "UNSIGNED";
+    return mu__dtype_is_float(dtype) ? "FLOAT" : "SIGNED";
+}
+
+// Without a type of comparison XLA takes integers for unsigned where it compares constants.
 mu_hlo mu__hlo_compare(mu_emitter *e, const char *direction, mu_hlo a, mu_hlo b)
 {
-    char text[128];
+    char text[192];
     const mu_hlo operands[] = {a, b};
     const mu_spec spec = {.dtype = MU_BOOL, .shape = a.spec.shape};
-    snprintf(text, sizeof text, "{comparison_direction = #stablehlo<comparison_direction %s>}", direction);
+    snprintf(text, sizeof text,
+             "{comparison_direction = #stablehlo<comparison_direction %s>, compare_type = #stablehlo<comparison_type "
+             "%s>}",
+             direction, comparison_type(a.spec.dtype));
     return e->add(e, &spec, "stablehlo.compare", 2, operands, text);
 }
 
