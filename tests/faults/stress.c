@@ -1,11 +1,14 @@
 // A million tiny steps on two replicas, some of which fail: before the collective, after a write, in a callback, with
 // unequal numbers of merge calls, while tracing. Every run ends, gives its error, leaves the variable unchanged or
-// poisoned, and the memory does not grow. Usage: stress [STEPS [KIB]]; KIB: how much the memory may grow.
+// poisoned, and the memory does not grow. Usage: stress [STEPS [KIB [SECONDS]]]; KIB: how much the memory may grow;
+// SECONDS: when to end with fewer steps, but at least a fifth. Each step waits for the scheduler several times, so that
+// a step of 0.4 ms takes 6 ms beside other work.
 #include <muster.h>
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { REPLICAS = 2, KINDS = 8 };
 
@@ -160,10 +163,18 @@ static long resident_kib(void)
     return resident * 4;
 }
 
+static double now_seconds(void)
+{
+    struct timespec now;
+    timespec_get(&now, TIME_UTC);
+    return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
 int main(int argc, char **argv)
 {
     const int64_t steps = argc > 1 ? strtoll(argv[1], NULL, 10) : 1000000;
     const long allowed = argc > 2 ? strtol(argv[2], NULL, 10) : 2048;
+    const double seconds = argc > 3 ? strtod(argv[3], NULL) : 1e9, began = now_seconds();
     mu_init(.cpu_devices = REPLICAS);
     stress s = {.strategy = mu_mirrored_strategy()};
     MU_SCOPE(s.strategy)
@@ -174,13 +185,14 @@ int main(int argc, char **argv)
     uint64_t random = 1;
     long at_first = 0;
     bool ok = mu_error_code() == MU_OK;
-    for (int64_t i = 0; ok && i < steps; i++) {
+    int64_t done = 0;
+    for (; ok && done < steps && (done < steps / 5 || now_seconds() < began + seconds); done++) {
         ok = turn(&s, &random);
-        if (i == steps / 10)
+        if (done == steps / 10)
             at_first = resident_kib();
     }
     const long grown = resident_kib() - at_first;
-    printf("%lld steps, of each kind:", (long long)steps);
+    printf("%lld of %lld steps, of each kind:", (long long)done, (long long)steps);
     for (int k = 0; k < KINDS; k++)
         printf(" %lld", (long long)s.seen[k]);
     printf("; count %.0f; memory grew by %ld KiB after the first tenth\n", s.wanted, grown);
