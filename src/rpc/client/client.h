@@ -1,5 +1,5 @@
 // A client's parts: its one connection, the calls that wait or are on their way, and their results. client.c makes and
-// ends it and keeps the connection; result.c is what a caller waits for.
+// ends it and keeps the connection; result.c is what a caller waits for; methods.c lists what the server can be asked.
 //
 // Two locks, always taken in this order: the client's, which protects the connection and the lists, and a result's,
 // which protects how the call ended. A result outlives its client, so the client ends all of its results.
@@ -99,7 +99,8 @@ static inline mu_rpc_client *mu__client_of(mu_node *node)
 // worker's key that `accepts` names (mu__link_accept).
 mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role, int accepts);
 
-void mu__forgotten_free(mu_rpc_client *client); // forgotten.c
+void mu__forgotten_free(mu_rpc_client *client);       // forgotten.c
+void mu__client_forget_methods(mu_rpc_client *client); // methods.c
 
 // mu__result_new makes a result with a reference for the caller. mu__result_end ends it once; later calls do nothing.
 // `reply` is retained.
