@@ -8,6 +8,8 @@
 #include "model/optimizers/optimizer.h"
 #include "model/training/training.h"
 
+#include <muster/recurrent.h>
+
 #define SAMPLES 57  // batches of 13 and a last one of 5: parts of 0, 1 and 2 rows
 #define BATCH 13
 #define TOLERANCE 1e-12
@@ -34,6 +36,12 @@ static inline mu_model *normalized_model(void)
     return mu_sequential(mu_conv2d(3, 3), mu_batch_normalization(.synchronized = true), mu_activation("relu"),
                          mu_flatten(), mu_dense(5), mu_batch_normalization(.synchronized = true, .no_scale = true),
                          mu_dense(4));
+}
+
+// The LSTM's bias does not begin as its initializer draws it.
+static inline mu_model *recurrent_model(void)
+{
+    return mu_sequential(mu_reshape_layer({3, 2}), mu_lstm(5), mu_dense(4));
 }
 
 // A model whose call is a function in C, with a loss and a weight of its own.
@@ -87,6 +95,7 @@ static const struct recipe {
     {"conv, gradient descent", conv_model, descent, true},
     {"conv, adam", conv_model, adam, true},
     {"normalized, gradient descent", normalized_model, descent, true},
+    {"recurrent, momentum", recurrent_model, momentum, false},
     {"functions in C, adam", own_model, adam, false},
 };
 

@@ -203,11 +203,17 @@ bool mu__layer_is_built(const mu_layer *layer);  // the layer and all of its sub
 int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only);
 
 // Options of a weight: objects or names (weight_option.h); NULL: no regularizer, no constraint.
+// Makes a weight's first value of what its initializer has drawn.
+typedef mu_tensor *mu_weight_adapt(const mu_layer *layer, mu_tensor *drawn);
+
 typedef struct mu_weight_options {
     const void *initializer, *regularizer, *constraint;
     bool not_trainable;
     bool no_autocast;          // reads keep the weight's type, whatever the layer computes in
     bool state;                // of a stateful layer: no weight, and the same value on all replicas
+    // NULL: what is drawn is the first value. An assignment to the weight would change the copy of one replica, if the
+    // layer is built in a function that runs on several.
+    mu_weight_adapt *adapt;
 } mu_weight_options;
 // Those that a class's struct has for a weight, and those of a weight for which it has none.
 #define MU_OPTIONS_OF(args, weight)                                                                  \

@@ -51,6 +51,8 @@ mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_sh
     mu_tensor *value = mu__weight_option_draw(initializer, layer->policy.variable, &drawn);
     if (value && !mu__shape_equal(&shape, &drawn))
         value = mu_reshape(value, shape.rank, shape.dims);
+    if (value && options->adapt)
+        value = options->adapt(layer, value);
     mu__trace_resume(suspended);
     weight.variable = make_variable(layer, name, value, options);
     if (weight.variable)

@@ -19,24 +19,29 @@ static const cell_args *args_of(const mu_layer *cell)
 
 // ---- What the gated cells share -----------------------------------------------------------------
 
-mu_status mu__cell_weights(mu_layer *cell, mu_shape kernel, mu_shape recurrent, mu_shape bias)
+mu_status mu__cell_weights(mu_layer *cell, mu_shape kernel, mu_shape recurrent, mu_shape bias,
+                           mu_weight_adapt *adapt_bias)
 {
     const cell_args *args = args_of(cell);
+    mu_weight_options bias_options = *MU_OPTIONS_OF(args, bias);
+    bias_options.adapt = adapt_bias;
     MU_TRY(mu__weight(cell, "kernel", kernel, MU_OPTIONS_OF(args, kernel)));
     MU_TRY(mu__weight(cell, "recurrent_kernel", recurrent, MU_OPTIONS_OF(args, recurrent)));
     if (!args->no_bias)
-        MU_TRY(mu__weight(cell, "bias", bias, MU_OPTIONS_OF(args, bias)));
+        MU_TRY(mu__weight(cell, "bias", bias, &bias_options));
     return args->dropout > 0 || args->recurrent_dropout > 0
                ? mu__weight_seed(cell, MU_GIVEN(args, seed) ? &args->seed : NULL)
                : MU_OK;
 }
 
-static mu_status build_weights(mu_layer *cell, const mu_shape *input, int gates, mu_shape bias)
+static mu_status build_weights(mu_layer *cell, const mu_shape *input, int gates, mu_shape bias,
+                               mu_weight_adapt *adapt_bias)
 {
     const int64_t units = args_of(cell)->units;
     MU_TRY(mu__need_input_rank(cell, input, 2, 2));
     MU_TRY(mu__need_last_axis(cell, input));
-    return mu__cell_weights(cell, MU_SHAPE(input->dims[1], gates * units), MU_SHAPE(units, gates * units), bias);
+    return mu__cell_weights(cell, MU_SHAPE(input->dims[1], gates * units), MU_SHAPE(units, gates * units), bias,
+                            adapt_bias);
 }
 
 static mu_status draw_masks(const mu_cell_run *run, mu_tensor *like, double rate, int n, mu_tensor **masks)
@@ -122,7 +127,7 @@ static const mu_field simple_rnn_cell_fields[] = {MU_CELL_FIELDS(mu_simple_rnn_c
 static mu_status simple_rnn_cell_build(mu_layer *cell, int n, const mu_shape *inputs)
 {
     (void)n;
-    return build_weights(cell, inputs, 1, MU_SHAPE(args_of(cell)->units));
+    return build_weights(cell, inputs, 1, MU_SHAPE(args_of(cell)->units), NULL);
 }
 
 static mu_status simple_begin(mu_cell_run *run, mu_tensor *x, mu_tensor *const *states)
@@ -148,36 +153,22 @@ const mu_field mu__lstm_cell_fields[] = {
     {0},
 };
 
-// The bias with 1 in the columns of the forget gate.
-static mu_status set_forget_bias(mu_layer *cell)
+// With 1 in the columns of the forget gate.
+mu_tensor *mu__lstm_bias(const mu_layer *cell, mu_tensor *bias)
 {
     const mu_lstm_cell_args *args = cell->args;
-    mu_variable *bias = mu__weight_named(cell, "bias");
-    const mu_dtype dtype = cell->policy.variable;
-    mu_suspended suspended = mu__trace_suspend();
     mu_tensor *parts[MAX_GATES] = {NULL};
-    mu_status status = mu_split(mu_variable_read(bias), MAX_GATES, 0, parts);
-    if (status == MU_OK) {
-        parts[1] = mu_fill(dtype, 1, (int64_t[]){args->units}, 1);
-        mu_tensor *value = parts[1] ? mu_concat(MAX_GATES, parts, 0) : NULL;
-        status = value ? mu_variable_assign(bias, value) : mu_error_code();
-    }
-    mu__trace_resume(suspended);
-    return status;
-}
-
-mu_status mu__lstm_build_bias(mu_layer *cell)
-{
-    const mu_lstm_cell_args *args = cell->args;
-    return args->no_bias || args->no_unit_forget_bias ? MU_OK : set_forget_bias(cell);
+    if (args->no_unit_forget_bias)
+        return bias;
+    if (mu_split(bias, MAX_GATES, 0, parts) == MU_OK)
+        parts[1] = mu_ones_like(parts[1]);
+    return mu__pending() ? NULL : mu_concat(MAX_GATES, parts, 0);
 }
 
 static mu_status lstm_cell_build(mu_layer *cell, int n, const mu_shape *inputs)
 {
     (void)n;
-    const mu_lstm_cell_args *args = cell->args;
-    MU_TRY(build_weights(cell, inputs, 4, MU_SHAPE(4 * (int64_t)args->units)));
-    return mu__lstm_build_bias(cell);
+    return build_weights(cell, inputs, 4, MU_SHAPE(4 * (int64_t)args_of(cell)->units), mu__lstm_bias);
 }
 
 int mu__lstm_sizes(const mu_layer *cell, int64_t *sizes)
@@ -220,7 +211,7 @@ static mu_status gru_cell_build(mu_layer *cell, int n, const mu_shape *inputs)
     (void)n;
     const mu_gru_cell_args *args = cell->args;
     const int64_t columns = 3 * (int64_t)args->units;
-    return build_weights(cell, inputs, 3, args->no_reset_after ? MU_SHAPE(columns) : MU_SHAPE(2, columns));
+    return build_weights(cell, inputs, 3, args->no_reset_after ? MU_SHAPE(columns) : MU_SHAPE(2, columns), NULL);
 }
 
 static mu_status gru_begin(mu_cell_run *run, mu_tensor *x, mu_tensor *const *states)

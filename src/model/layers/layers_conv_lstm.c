@@ -41,9 +41,8 @@ static mu_status conv_lstm_cell_build(mu_layer *cell, int n, const mu_shape *inp
     MU_TRY(mu__need_spatial(cell, n, input));
     MU_TRY(mu__need_last_axis(cell, input));
     MU_TRY(state_shape(cell, input, &states));
-    MU_TRY(mu__cell_weights(cell, mu__kernel_shape(cell, sizes, input->dims[input->rank - 1], 4 * filters),
-                            mu__kernel_shape(cell, sizes, filters, 4 * filters), MU_SHAPE(4 * filters)));
-    return mu__lstm_build_bias(cell);
+    return mu__cell_weights(cell, mu__kernel_shape(cell, sizes, input->dims[input->rank - 1], 4 * filters),
+                            mu__kernel_shape(cell, sizes, filters, 4 * filters), MU_SHAPE(4 * filters), mu__lstm_bias);
 }
 
 // The state keeps its size: its convolution has stride 1.

@@ -43,11 +43,12 @@ struct mu_cell_ops {
 };
 
 // What cells with gates have in common (cells.c). mu__cell_weights makes the weights of a cell, and its seed if it
-// drops. mu__gates_project is `project`. mu__lstm_build_bias completes those of an LSTM; mu__lstm_sizes and the others
-// are slots of one, whose options are mu_lstm_cell_args.
-mu_status mu__cell_weights(mu_layer *cell, mu_shape kernel, mu_shape recurrent, mu_shape bias);
+// drops; adapt_bias: NULL, or mu__lstm_bias. mu__gates_project is `project`. mu__lstm_sizes and the others are slots of
+// an LSTM, whose options are mu_lstm_cell_args.
+mu_status mu__cell_weights(mu_layer *cell, mu_shape kernel, mu_shape recurrent, mu_shape bias,
+                           mu_weight_adapt *adapt_bias);
 mu_tensor *mu__gates_project(const mu_cell_run *run, mu_tensor *x);
-mu_status mu__lstm_build_bias(mu_layer *cell);
+mu_weight_adapt mu__lstm_bias;
 int mu__lstm_sizes(const mu_layer *cell, int64_t *sizes);
 int mu__first_state(const mu_layer *cell);
 mu_status mu__lstm_begin(mu_cell_run *run, mu_tensor *x, mu_tensor *const *states);
