@@ -71,30 +71,95 @@ static bool print_plugin(mu_runtime *runtime, const char *plugin)
 
 // ---- A plugin, asked by a process of its own ------------------------------------------------------
 
-static void become_probe(const char *plugin, int out)
+// What a process says: the beginning of its output, which names the devices, and the end of what it writes to standard
+// error, where a plugin may have written any number of lines before the reason.
+typedef struct probe {
+    pid_t child;
+    int status;
+    int in[2];                   // standard output and standard error
+    size_t used[2];
+    char text[2][ANSWER_BYTES];
+} probe;
+
+static void become_probe(const char *plugin, int out, int error)
 {
     dup2(out, STDOUT_FILENO);
-    dup2(out, STDERR_FILENO);
+    dup2(error, STDERR_FILENO);
     execl("/proc/self/exe", "muster", "devices", "--plugin", plugin, (char *)NULL);
     _exit(127);
 }
 
-// Reads what the process says until it ends its output; false after WAIT_MS.
-static bool hear(int in, char answer[ANSWER_BYTES])
+static bool start(probe *p, const char *plugin)
 {
-    const int64_t deadline = mu__now_ns() + (int64_t)WAIT_MS * 1000000;
-    size_t used = 0;
-    for (;;) {
-        struct pollfd wait = {.fd = in, .events = POLLIN};
-        const int64_t left_ms = (deadline - mu__now_ns()) / 1000000;
-        if (left_ms <= 0 || poll(&wait, 1, (int)left_ms) == 0)
-            return false;
-        const ssize_t n = read(in, answer + used, ANSWER_BYTES - 1 - used);
-        used += n > 0 ? (size_t)n : 0;
-        answer[used] = '\0';
-        if (n <= 0 || used == ANSWER_BYTES - 1)
-            return true;
+    int out[2], error[2];
+    fflush(stdout);
+    if (pipe(out) != 0)
+        return false;
+    p->child = pipe(error) == 0 ? fork() : -1;
+    if (p->child == 0)
+        become_probe(plugin, out[1], error[1]);
+    close(out[1]);
+    if (p->child < 0) {
+        close(out[0]);
+        return false;
     }
+    close(error[1]);
+    p->in[0] = out[0];
+    p->in[1] = error[0];
+    return true;
+}
+
+static void take(probe *p, int which, const char *text, size_t n)
+{
+    const size_t room = ANSWER_BYTES - 1 - p->used[which];
+    if (n > room && which == 1) {
+        const size_t dropped = n - room;
+        memmove(p->text[1], p->text[1] + dropped, p->used[1] - dropped);
+        p->used[1] -= dropped;
+    } else {
+        n = MU_MIN(n, room);
+    }
+    memcpy(p->text[which] + p->used[which], text, n);
+    p->used[which] += n;
+    p->text[which][p->used[which]] = '\0';
+}
+
+// Reads what there is, after waiting at most so long for it; false: nothing.
+static bool hear(probe *p, int wait_ms)
+{
+    char text[ANSWER_BYTES / 4];
+    struct pollfd wait[2] = {{.fd = p->in[0], .events = POLLIN}, {.fd = p->in[1], .events = POLLIN}};
+    if (poll(wait, 2, wait_ms) <= 0)
+        return false;
+    for (int i = 0; i < 2; i++) {
+        const ssize_t n = wait[i].revents ? read(p->in[i], text, sizeof text) : 0;
+        if (n > 0) {
+            take(p, i, text, (size_t)n);
+        } else if (wait[i].revents) {
+            close(p->in[i]);
+            p->in[i] = -1;  // poll leaves it out
+        }
+    }
+    return true;
+}
+
+// A process that says nothing any more may still run, and another one that it has started may keep its output open. So
+// the end of the process counts.
+static bool hear_all(probe *p)
+{
+    enum { SLICE_MS = 50, MOST_LEFT = 64 };
+    const int64_t deadline = mu__now_ns() + (int64_t)WAIT_MS * 1000000;
+    while (waitpid(p->child, &p->status, WNOHANG) != p->child) {
+        if (mu__now_ns() >= deadline) {
+            kill(p->child, SIGKILL);
+            waitpid(p->child, &p->status, 0);
+            return false;
+        }
+        hear(p, SLICE_MS);
+    }
+    for (int i = 0; i < MOST_LEFT && hear(p, 0); i++)
+        continue;
+    return true;
 }
 
 // The last line says what is wrong, after "muster: error: ".
@@ -109,38 +174,49 @@ static const char *reason_of(char *answer)
     return strncmp(line, prefix, sizeof prefix - 1) == 0 ? line + sizeof prefix - 1 : line;
 }
 
-static void report(const char *plugin, bool heard, int status, char *answer)
+// Prints the lines that name devices, and not those that the plugin has written; false: there is none.
+static bool print_devices(const char *plugin, const char *text)
 {
-    if (!heard)
+    char end[MU_PJRT_NAME + 16];
+    const size_t n_end = (size_t)snprintf(end, sizeof end, ", plugin %s", plugin);
+    bool found = false;
+    for (const char *line = text; *line;) {
+        const size_t n = strcspn(line, "\n");
+        if (n >= n_end && memcmp(line + n - n_end, end, n_end) == 0) {
+            printf("%.*s\n", (int)n, line);
+            found = true;
+        }
+        line += n + (line[n] == '\n');
+    }
+    return found;
+}
+
+static void report(const char *plugin, bool ended, probe *p)
+{
+    if (!ended)
         printf("plugin %s did not start within %d s\n", plugin, WAIT_MS / 1000);
-    else if (WIFSIGNALED(status))
-        printf("plugin %s ended the process that started it with signal %d (%s)\n", plugin, WTERMSIG(status),
-               strsignal(WTERMSIG(status)));
-    else if (status != 0)
-        printf("plugin %s cannot be used: %s\n", plugin, reason_of(answer));
-    else
-        fputs(answer, stdout);
+    else if (WIFSIGNALED(p->status))
+        printf("plugin %s ended the process that started it with signal %d (%s)\n", plugin, WTERMSIG(p->status),
+               strsignal(WTERMSIG(p->status)));
+    else if (p->status != 0 && p->used[1] > 0)
+        printf("plugin %s cannot be used: %s\n", plugin, reason_of(p->text[1]));
+    else if (p->status != 0 || !print_devices(plugin, p->text[0]))
+        printf("plugin %s ended the process that started it with exit code %d, without a word about its devices\n",
+               plugin, WEXITSTATUS(p->status));
 }
 
 static bool ask_plugin(const char *plugin)
 {
-    char answer[ANSWER_BYTES] = "";
-    int ends[2], status = 0;
-    fflush(stdout);
-    const pid_t child = pipe(ends) == 0 ? fork() : -1;
-    if (child < 0) {
+    probe p = {.child = -1};
+    if (!start(&p, plugin)) {
         mu__error(MU_RESOURCE_EXHAUSTED, "muster devices: no process can be started to ask plugin %s", plugin);
         return false;
     }
-    if (child == 0)
-        become_probe(plugin, ends[1]);
-    close(ends[1]);
-    const bool heard = hear(ends[0], answer);
-    close(ends[0]);
-    if (!heard)
-        kill(child, SIGKILL);
-    waitpid(child, &status, 0);
-    report(plugin, heard, status, answer);
+    const bool ended = hear_all(&p);
+    for (int i = 0; i < 2; i++)
+        if (p.in[i] >= 0)
+            close(p.in[i]);
+    report(plugin, ended, &p);
     return true;
 }
 
