@@ -20,21 +20,33 @@ static mu_status check_results(const mu_pjrt_plan *plan, pj_loaded *loaded, int 
                      plan->graph->name, wanted);
 }
 
-// Arguments and results are passed in the order in which the plugin has the devices.
-static mu_status check_order(const mu_pjrt_plan *plan, const mu_pjrt_span *span, pj_loaded *loaded)
+static int number_of(const mu_pjrt_span *span, const pj_device *device)
 {
-    pj_loaded_devices_args own = PJ_ARGS(pj_loaded_devices_args, .loaded = loaded);
-    MU_TRY(mu__pjrt_call(plan->client->api, PJ_LOADED_ADDRESSABLE_DEVICES, &own, plan->graph->name));
-    bool same = own.n == (size_t)span->n_local;
-    for (int i = 0; same && i < span->n_local; i++)
-        same = own.devices[i] == span->devices[i]->engine_device;
-    if (same)
-        return MU_OK;
-    return mu__error(MU_INTERNAL, "the plugin runs '%s' on %zu devices of this process, or in another order than that "
-                     "of its %d replicas here", plan->graph->name, own.n, span->n_local / span->partitions);
+    int i = span->n_local - 1;
+    while (i >= 0 && span->devices[i]->engine_device != device)
+        i--;
+    return i;
 }
 
-static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int part, const mu_pjrt_text *text)
+// The plugin takes arguments and gives results in its order of the devices, which need not be that of the replicas.
+static mu_status find_order(const mu_pjrt_plan *plan, mu_pjrt_programs *p, pj_loaded *loaded)
+{
+    const int n = p->span.n_local;
+    pj_loaded_devices_args own = PJ_ARGS(pj_loaded_devices_args, .loaded = loaded);
+    MU_TRY(mu__pjrt_call(plan->client->api, PJ_LOADED_ADDRESSABLE_DEVICES, &own, plan->graph->name));
+    p->order = mu__arena_alloc(&p->memory, sizeof *p->order * (size_t)n);
+    if (!p->order)
+        return MU_RESOURCE_EXHAUSTED;
+    bool own_ones = own.n == (size_t)n;
+    for (int i = 0; own_ones && i < n; i++)
+        own_ones = (p->order[i] = number_of(&p->span, own.devices[i])) >= 0;
+    if (own_ones)
+        return MU_OK;
+    return mu__error(MU_INTERNAL, "the plugin runs '%s' on %zu devices of this process, or on other ones than the %d "
+                     "that were chosen here", plan->graph->name, own.n, n);
+}
+
+static mu_status load(const mu_pjrt_plan *plan, mu_pjrt_programs *p, int part, const mu_pjrt_text *text)
 {
     char options[MU_PJRT_OPTIONS_BYTES];
     mu__pjrt_dump(plan->graph->name, text);
@@ -47,8 +59,8 @@ static mu_status load(const mu_pjrt_plan *plan, const mu_pjrt_programs *p, int p
         return mu_error_code();
     }
     MU_TRY(check_results(plan, p->loaded[part], p->cut.parts[part].n_left + p->cut.parts[part].may_fail));
-    if (p->span.ids)
-        MU_TRY(check_order(plan, &p->span, p->loaded[part]));
+    if (p->span.devices)
+        MU_TRY(find_order(plan, p, p->loaded[part]));
     return mu__pjrt_check_memory(plan, p, p->loaded[part]);
 }
 

@@ -52,10 +52,12 @@ static mu_pjrt_run *new_run(mu_pjrt_plan *plan, mu_pjrt_programs *programs)
         run->lanes && run->arguments && run->results && run->complete && run->kept ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < n; i++) {
         status = reserve_lane(run, &run->lanes[i]);
-        run->lanes[i].partition = i % partitions;
-        run->lanes[i].first = run->lanes[i].partition > 0 ? &run->lanes[i - run->lanes[i].partition] : NULL;
-        run->arguments[i] = run->lanes[i].arguments;
-        run->results[i] = run->lanes[i].results;
+        run->lanes[i].first = i % partitions > 0 ? &run->lanes[i - i % partitions] : NULL;
+    }
+    for (int i = 0; status == MU_OK && i < n; i++) {
+        const mu_pjrt_lane *lane = &run->lanes[programs->order ? programs->order[i] : i];
+        run->arguments[i] = lane->arguments;
+        run->results[i] = lane->results;
     }
     if (status == MU_OK)
         return run;
@@ -122,7 +124,7 @@ static mu_status pass_in(mu_pjrt_lane *lane, int i)
     const int slot = lane->programs->cut.first[lane->plan->graph->inputs.items[i]->id];
     mu_pjrt_memory *memory = on_device(lane, in);
     if (memory) {
-        lane->slots[slot] = lane->first ? mu__pjrt_copy(memory, lane->partition, lane->device) : memory->buffer;
+        lane->slots[slot] = lane->first ? mu__pjrt_copy(memory, lane->device) : memory->buffer;
         lane->borrowed[slot] = true;
         return lane->slots[slot] ? MU_OK : mu_error_code();
     }

@@ -95,65 +95,55 @@ static void *allocate(const mu_memory_space *space, const mu_spec *spec)
 
 static void drop_copies(mu_pjrt_memory *memory)
 {
-    for (int i = 0; i < memory->n_copies; i++)
-        mu__pjrt_drop(memory->client, &memory->copies[i]);
-    mu__free(memory->copies);
-    memory->copies = NULL;
-    memory->n_copies = 0;
+    for (size_t i = 0; i < memory->copies.n; i++)
+        mu__pjrt_drop(memory->client, &memory->copies.items[i].buffer);
+    memory->copies.n = 0;
 }
 
-// Makes reserved for the copy on a logical device.
-static mu_status reserve_copy(mu_pjrt_memory *memory, int partition)
+// The copy on a device, which has no value yet if there was none; NULL without memory.
+static mu_pjrt_copy *copy_on(mu_pjrt_memory *memory, const mu_device *device)
 {
-    if (partition <= memory->n_copies)
-        return MU_OK;
-    pj_buffer **copies = mu__calloc((size_t)partition, sizeof(pj_buffer *));
-    if (!copies)
-        return MU_RESOURCE_EXHAUSTED;
-    if (memory->n_copies > 0)
-        memcpy(copies, memory->copies, sizeof(pj_buffer *) * (size_t)memory->n_copies);
-    mu__free(memory->copies);
-    memory->copies = copies;
-    memory->n_copies = partition;
-    return MU_OK;
+    const mu_pjrt_copy none = {.device = device->engine_device};
+    for (size_t i = 0; i < memory->copies.n; i++)
+        if (memory->copies.items[i].device == none.device)
+            return &memory->copies.items[i];
+    return MU_PUSH(&memory->copies, none) == MU_OK ? &memory->copies.items[memory->copies.n - 1] : NULL;
 }
 
-static mu_status make_copy(mu_pjrt_memory *memory, int partition, const mu_device *device)
+static pj_buffer *make_copy(mu_pjrt_memory *memory, const mu_device *device)
 {
-    MU_TRY(reserve_copy(memory, partition));
-    if (memory->copies[partition - 1])
-        return MU_OK;
-    if (!memory->buffer)
-        return mu__error(MU_FAILED_PRECONDITION, "a variable to be copied to %s has no value", device->name);
-    pj_copy_to_device_args args =
-        PJ_ARGS(pj_copy_to_device_args, .buffer = memory->buffer, .device = device->engine_device);
-    MU_TRY(mu__pjrt_usable(memory->client, device->name));
-    MU_TRY(mu__pjrt_call(memory->client->api, PJ_BUFFER_COPY_TO_DEVICE, &args, device->name));
-    memory->copies[partition - 1] = args.copy;
-    return MU_OK;
+    mu_pjrt_copy *copy = copy_on(memory, device);
+    if (!copy || copy->buffer)
+        return copy ? copy->buffer : NULL;
+    if (!memory->buffer) {
+        mu__error(MU_FAILED_PRECONDITION, "a variable to be copied to %s has no value", device->name);
+        return NULL;
+    }
+    pj_copy_to_device_args args = PJ_ARGS(pj_copy_to_device_args, .buffer = memory->buffer, .device = copy->device);
+    if (mu__pjrt_usable(memory->client, device->name) == MU_OK &&
+        mu__pjrt_call(memory->client->api, PJ_BUFFER_COPY_TO_DEVICE, &args, device->name) == MU_OK)
+        copy->buffer = args.copy;
+    return copy->buffer;
 }
 
-pj_buffer *mu__pjrt_copy(mu_pjrt_memory *memory, int partition, const mu_device *device)
+pj_buffer *mu__pjrt_copy(mu_pjrt_memory *memory, const mu_device *device)
 {
     pthread_mutex_lock(&memory->lock);
-    pj_buffer *copy = make_copy(memory, partition, device) == MU_OK ? memory->copies[partition - 1] : NULL;
+    pj_buffer *copy = make_copy(memory, device);
     pthread_mutex_unlock(&memory->lock);
     return copy;
 }
 
-void mu__pjrt_keep_copy(mu_pjrt_memory *memory, int partition, pj_buffer *buffer)
+void mu__pjrt_keep_copy(mu_pjrt_memory *memory, const mu_device *device, pj_buffer *buffer)
 {
     mu_error_value ignored;
     pthread_mutex_lock(&memory->lock);
-    const bool reserved = reserve_copy(memory, partition) == MU_OK;
-    if (reserved)
-        mu__pjrt_drop(memory->client, &memory->copies[partition - 1]);
+    mu_pjrt_copy *copy = copy_on(memory, device);
+    mu__pjrt_drop(memory->client, copy ? &copy->buffer : &buffer);
+    if (copy)
+        copy->buffer = buffer;
     else
         mu__error_move(&ignored); // the next run makes it anew
-    if (reserved)
-        memory->copies[partition - 1] = buffer;
-    else
-        mu__pjrt_drop(memory->client, &buffer);
     pthread_mutex_unlock(&memory->lock);
 }
 
@@ -173,6 +163,7 @@ static void free_memory(const mu_memory_space *space, void *handle)
     mu_pjrt_memory *memory = handle;
     mu_pjrt_client *client = memory->client;
     mu__pjrt_put(memory, NULL);
+    mu__free(memory->copies.items);
     pthread_mutex_destroy(&memory->lock);
     mu__free(memory);
     mu_release(client);

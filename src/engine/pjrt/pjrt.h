@@ -158,22 +158,26 @@ void mu__pjrt_drop(const mu_pjrt_client *client, pj_buffer **buffer);
 
 // The handle of a mu_buffer on a device. The plugin's buffers never change, so a write replaces them, with the lock
 // held: other threads may be copying the old one. mu__pjrt_put replaces it (NULL: no value), under the lock.
+typedef struct mu_pjrt_copy {
+    pj_device *device;
+    pj_buffer *buffer;
+} mu_pjrt_copy;
 typedef struct mu_pjrt_memory {
     mu_pjrt_client *client;       // retained
     mu_spec spec;
     pthread_mutex_t lock;
     pj_buffer *buffer;            // NULL: no value
     mu_buffer *owner;             // retained; whose elements these are; NULL: its own
-    pj_buffer **copies;           // [n_copies] of this value on the replica's further logical devices; NULL: not made
-    int n_copies;
+    // Of this value on further logical devices of the replicas that use it: another strategy may have other ones.
+    struct { mu_pjrt_copy *items; size_t n, capacity; } copies;
 } mu_pjrt_memory;
 void mu__pjrt_put(mu_pjrt_memory *memory, pj_buffer *buffer);
 
-// mu__pjrt_copy returns the copy of a value on logical device 1 or higher, and makes it if there is none; it belongs to
-// the memory. NULL on error. mu__pjrt_keep_copy keeps a copy that a program has made (it is dropped on error). Both
-// take the lock.
-pj_buffer *mu__pjrt_copy(mu_pjrt_memory *memory, int partition, const mu_device *device);
-void mu__pjrt_keep_copy(mu_pjrt_memory *memory, int partition, pj_buffer *buffer);
+// mu__pjrt_copy returns the copy of a value on another logical device than its own, and makes it if there is none; it
+// belongs to the memory. NULL on error. mu__pjrt_keep_copy keeps a copy that a program has made there (it is dropped on
+// error). Both take the lock.
+pj_buffer *mu__pjrt_copy(mu_pjrt_memory *memory, const mu_device *device);
+void mu__pjrt_keep_copy(mu_pjrt_memory *memory, const mu_device *device, pj_buffer *buffer);
 
 // ---- Programs (partition.c, emit.c) -------------------------------------------------------------
 

@@ -27,6 +27,8 @@ struct mu_pjrt_programs {
     mu_arena memory;
     mu_pjrt_span span;            // with copies of devices and ids; no devices: chosen at each run
     int64_t *ids;                 // [replicas * partitions] of the plugin, if devices are given
+    int *order;                   // [span.n_local] whose lists of arguments and results the plugin takes, in its order:
+                                  // indices into span.devices; NULL: for one device
     int64_t hash;                 // of the text, without comments
     mu_pjrt_parts cut;
     mu_spec *specs;               // [slots]
@@ -62,7 +64,6 @@ struct mu_pjrt_plan {
 // variables and results: they have copies of the variables (mu_pjrt_memory), and results only for these copies.
 typedef struct mu_pjrt_lane {
     struct mu_pjrt_lane *first;   // the lane that this one follows; NULL: none
-    int partition;                // the number of the logical device
     mu_pjrt_plan *plan;
     mu_pjrt_programs *programs;
     mu_device *device;
@@ -87,9 +88,9 @@ struct mu_pjrt_run {
     int n;                        // devices of this process
     bool shared;                  // launched with other processes
     mu_pjrt_lane *lanes;          // [n]
-    pj_buffer *const **arguments; // [n] of each lane
-    pj_buffer ***results;         // [n]
-    pj_event **complete;          // [n]
+    pj_buffer *const **arguments; // [n] of each lane, in the plugin's order of devices
+    pj_buffer ***results;         // [n] likewise
+    pj_event **complete;          // [n] likewise
     int64_t *kept;                // arguments whose memory the program must not take over: tensors share it
 };
 

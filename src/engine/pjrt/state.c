@@ -76,7 +76,7 @@ static mu_status acquire_copies(mu_pjrt_lane *lane)
         lane->borrowed[slot] = true;
         if (lane->plan->access[i] == MU_ACCESS_WRITE)
             continue;  // the old value is not needed, and may be none
-        lane->slots[slot] = mu__pjrt_copy(memory_of(lane, i), lane->partition, lane->device);
+        lane->slots[slot] = mu__pjrt_copy(memory_of(lane, i), lane->device);
         if (!lane->slots[slot])
             return mu_error_code();
     }
@@ -121,7 +121,7 @@ static void take_back_copies(mu_pjrt_lane *lane, const mu_pjrt_part *part, bool 
         lane->slots[part->taken[donation->argument]] = NULL;
         if (!launched)
             continue;
-        mu__pjrt_keep_copy(memory_of(lane, donation->resource), lane->partition, lane->slots[made]);
+        mu__pjrt_keep_copy(memory_of(lane, donation->resource), lane->device, lane->slots[made]);
         lane->borrowed[made] = true;
     }
 }
@@ -213,7 +213,7 @@ static void keep_copies(mu_pjrt_lane *lane)
         if (lane->plan->access[i] == MU_ACCESS_READ || lane->borrowed[slot] ||
             mu__pjrt_argument(lane->plan, after(lane->plan, i)) >= 0)
             continue;
-        mu__pjrt_keep_copy(memory_of(lane, i), lane->partition, lane->slots[slot]);
+        mu__pjrt_keep_copy(memory_of(lane, i), lane->device, lane->slots[slot]);
         lane->borrowed[slot] = true;
     }
 }
