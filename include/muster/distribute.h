@@ -247,7 +247,8 @@ MU_API mu_value *mu_run(mu_strategy *strategy, mu_function *function, mu_value *
 MU_API mu_value *mu_function_call(mu_function *function, mu_value *arguments);
 
 // mu_run_callback calls a C function eagerly for every local replica. Only one replica runs at a time, until it ends or
-// waits for the others (mu_merge_call, a collective, an assignment that aggregates), so the function needs no locks.
+// waits for the others (mu_merge_call, a collective, an assignment that aggregates), so the function needs no locks. On
+// XLA devices the ops of each run on its device (mu_set_device says how).
 // Arguments and results are as in mu_run. A callback fails with mu_fail, and mu_run_callback fails with that error.
 // Assignments made before a failure remain, equally on all replicas. Objects that the callback makes, variables too,
 // are freed when it ends unless they are returned or retained. Errors: FAILED_PRECONDITION if replicas make different

@@ -124,7 +124,7 @@ static void expect_devices(const mu_strategy *strategy, int n, const int numbers
 
 typedef struct job {
     mu_strategy *strategy;
-    mu_variable *variables[VARIABLES];
+    mu_variable *variables[VARIABLES], *generator;
     mu_function *step;
 } job;
 
@@ -166,11 +166,13 @@ static mu_value *train_step(mu_value *arguments, void *arg)
 static void open_job(job *j, mu_strategy *strategy)
 {
     j->strategy = strategy;
-    MU_SCOPE(strategy)
+    MU_SCOPE(strategy) {
+        j->generator = mu_generator_new(5, "generator");
         for (int k = 0; k < VARIABLES; k++)
             j->variables[k] = mu_variable_new(.initial_value = mu_ones(MU_F32, 1, (int64_t[]){WIDTH}),
                                               .name = kinds[k].name, .synchronization = kinds[k].synchronization,
                                               .aggregation = kinds[k].aggregation);
+    }
     j->step = mu_function_new(train_step, j);
 }
 
@@ -346,7 +348,8 @@ static mu_value *update_all(mu_strategy *strategy, mu_value *values, void *arg)
     return update_of(arg, values);
 }
 
-// Three kinds of rendezvous with the other replicas, and ops between them.
+// Three kinds of rendezvous with the other replicas, and ops between them, of which the last draws on each replica other
+// numbers.
 static mu_value *eager_step(mu_value *arguments, void *arg)
 {
     job *j = arg;
@@ -356,7 +359,9 @@ static mu_value *eager_step(mu_value *arguments, void *arg)
     mu_variable_assign_add(j->variables[0], own);
     mu_variable_assign(j->variables[2], mu_add(own, mu_multiply(sum, mu_constant(MU_F32, 0.125))));
     mu_merge_call(update_all, j, mu_of(own));
-    return mu_list(mu_of(own), mu_of(sum), mu_of(mu_add(mu_variable_read(j->variables[2]), sum)), MU_END);
+    return mu_list(mu_of(own), mu_of(sum), mu_of(mu_add(mu_variable_read(j->variables[2]), sum)),
+                   mu_of(mu_stateless_random_uniform(mu_generator_next(j->generator), MU_F32, 1, (int64_t[]){WIDTH})),
+                   MU_END);
 }
 
 static void test_eager_replicas_run_on_their_devices(void **state)

@@ -247,6 +247,12 @@ static mu_status may_enter(const mu_strategy *strategy)
     return MU_OK;
 }
 
+// An update of a copy belongs to the copy's device; that of the only copy of central storage, to no replica's.
+static mu_eager_apply *apply_in(const mu_strategy_scope *scope)
+{
+    return mu__eager_apply_of(scope->strategy, scope->updating && !scope->strategy->parameter_device);
+}
+
 mu_scope_guard mu_scope_open(mu_strategy *strategy)
 {
     mu_scope_guard guard = {.once = true};
@@ -265,8 +271,8 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
     scope->head.strategy = mu_retain(strategy);
     scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable,
                                           .make_accumulator = mu__make_distributed_accumulator};
-    scope->head.scope.apply = mu__eager_apply_of(strategy);
     scope->head.updating = mu__updating();
+    scope->head.scope.apply = apply_in(&scope->head);
     scope->head.merging = mu__traced_replica();
     scope->head.mixed = context->default_scopes > 0;
     if (!mu__give(scope))
@@ -489,7 +495,7 @@ mu_saved_context mu__enter_cross_replica(mu_strategy_scope *scope)
     scope->scope.outer = NULL;
     scope->scope.make_variable = mu__make_distributed_variable;
     scope->scope.make_accumulator = mu__make_distributed_accumulator;
-    scope->scope.apply = mu__eager_apply_of(scope->strategy);
+    scope->scope.apply = apply_in(scope);
     context->scope = &scope->scope;
     context->replica = NULL;
     context->run = 0;

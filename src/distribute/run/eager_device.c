@@ -1,5 +1,6 @@
 // Eager ops under one XLA device: each is compiled as a program of its own, once for its attributes and the types and
-// shapes of its inputs, and its results stay on the device until they are read.
+// shapes of its inputs, and its results stay on the device until they are read. The device is that of the scope, or of
+// the replica or the copy of a variable that the thread works for.
 //
 // What a device program cannot do (collectives, shapes that depend on elements, effects other than on variables, ops
 // without a lowering) is left to the host, as TensorFlow's soft placement does. Variables are acquired at the device;
@@ -287,10 +288,13 @@ static mu_status run_effect(mu_device *device, const mu_op *effect, const void *
 
 // ---- Applying an op -----------------------------------------------------------------------------
 
+// The programs are those of one replica, number 0, and what a generator gives depends on the number.
 static bool has_form(const mu_op *op)
 {
+    const struct mu_replica *replica = mu__context()->replica;
     const unsigned never = MU_OP_COLLECTIVE | MU_OP_EFFECT | MU_OP_DATA_DEPENDENT | MU_OP_CONTROL | MU_OP_WAITS;
-    if ((op->flags & never) || op->measure || op->no_lowering)
+    if ((op->flags & never) || op->measure || op->no_lowering ||
+        ((op->flags & MU_OP_DRAWS) && replica && replica->id > 0))
         return false;
     for (const mu_attr_spec *spec = op->attrs; spec && spec->name; spec++)
         if (spec->kind == MU_ATTR_TENSOR || spec->kind == MU_ATTR_GRAPH)
@@ -307,10 +311,16 @@ static bool are_variables(int n, mu_resource *const *resources)
     return true;
 }
 
+static mu_device *device_here(const mu_strategy *strategy)
+{
+    const int component = mu__context()->component;
+    return strategy->devices[component < strategy->n_local ? component : 0];
+}
+
 static mu_status apply(struct mu_scope *scope, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
                        int n_resources, mu_resource *const *resources, int n_out, mu_tensor **out, bool *done)
 {
-    mu_device *device = ((mu_strategy_scope *)scope)->strategy->devices[0];
+    mu_device *device = device_here(((const mu_strategy_scope *)scope)->strategy);
     *done = false;
     if (n_in + n_resources > MOST_VALUES || n_out + n_resources > MOST_VALUES || !has_form(op) ||
         !are_variables(n_resources, resources))
@@ -334,7 +344,8 @@ static mu_status apply(struct mu_scope *scope, const mu_op *op, const void *attr
     return status;
 }
 
-mu_eager_apply *mu__eager_apply_of(const mu_strategy *strategy)
+mu_eager_apply *mu__eager_apply_of(const mu_strategy *strategy, bool at_one)
 {
-    return strategy->ops->eager_on_device && strategy->devices[0]->engine->launch ? apply : NULL;
+    const bool on_device = strategy->ops->eager_on_device || (at_one && !strategy->servers);
+    return on_device && strategy->devices[0]->engine->launch ? apply : NULL;
 }

@@ -6,6 +6,7 @@
 // one that has ended. Ops' collectives arrive here too, through the mu_collective of each replica
 // (eager_collectives.c). A merge concerns this worker's replicas only.
 #include "base/callback.h"
+#include "distribute/run/eager_device.h"
 #include "distribute/run/eager_replicas.h"
 
 #include <signal.h>
@@ -336,7 +337,9 @@ mu_value *mu__eager_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, con
 {
     struct mu_eager_replicas run = {.strategy = strategy,
                            .number = mu__new_run(strategy),
-                           .scope = {.strategy = strategy, .scope = {.make_variable = mu__make_distributed_variable}},
+                           .scope = {.strategy = strategy,
+                                     .scope = {.make_variable = mu__make_distributed_variable,
+                                               .apply = mu__eager_apply_of(strategy, true)}},
                            .caller = mu__context(),
                            .fn = fn,
                            .arg = arg,

@@ -30,7 +30,7 @@ static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, 
 {
     mu_strategy_replica replica = {.replica = {.id = strategy->first_replica}, .strategy = strategy};
     mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable,
-                                           .apply = mu__eager_apply_of(strategy)}, .strategy = strategy};
+                                           .apply = mu__eager_apply_of(strategy, true)}, .strategy = strategy};
     mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);
     mu_value *result = run_here(fn, arg, arguments);
     mu__leave_replica(before);
