@@ -463,6 +463,55 @@ static void test_a_failed_launch_leaves_marks(void **state)
     }
 }
 
+// ---- Models -------------------------------------------------------------------------------------
+
+static mu_value *call_divided(mu_layer *model, mu_value *inputs, const mu_call_context *context, void *arg)
+{
+    (void)context;
+    mu_tensor *hidden = mu_call(mu_layer_attribute(model, "hidden"), columns_split(arg, mu_at(inputs, 0)));
+    return mu_of(mu_call(mu_layer_attribute(model, "out"), whole(arg, hidden)));
+}
+
+static mu_model *divided_model(job *j, int steps)
+{
+    mu_model *model = NULL;
+    MU_SCOPE(j->strategy) {
+        model = mu_model_subclass("divided", .call = call_divided, .arg = j);
+        mu_layer_set_attribute(model, "hidden", mu_dense(HIDDEN, .activation = "tanh"));
+        mu_layer_set_attribute(model, "out", mu_dense(1));
+        mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1), .loss = "mse", .steps_per_execution = steps);
+    }
+    return model;
+}
+
+static double fitted_loss(job *j, int steps)
+{
+    enum { SAMPLES = 20, BATCH = 8 };  // the last batch has 4
+    float x[SAMPLES * WIDTH], y[SAMPLES];
+    for (int i = 0; i < SAMPLES * WIDTH; i++)
+        x[i] = (float)(i * 7 % 23) * 0.1f - 1;
+    for (int i = 0; i < SAMPLES; i++)
+        y[i] = (float)(i * 5 % 11) * 0.2f;
+    mu_set_seed(4);
+    mu_history *history = mu_fit(divided_model(j, steps), mu_tensor_new(MU_F32, 2, (int64_t[]){SAMPLES, WIDTH}, x),
+                                 mu_tensor_new(MU_F32, 2, (int64_t[]){SAMPLES, 1}, y), .batch_size = BATCH,
+                                 .epochs = 3, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT);
+    if (!history)
+        fail_msg("%s", mu_error_message());
+    return mu_history_last(history, "loss");
+}
+
+// mu_fit reduces the gradients of all weights in one collective.
+static void test_fit(void **state)
+{
+    (void)state;
+    job wanted = {.strategy = native()}, seen = {.strategy = pairs(), .placement = SPLIT};
+    const double loss = fitted_loss(&wanted, 1);
+    assert_true(fabs(fitted_loss(&seen, 1) - loss) < 1e-5);
+    assert_int_equal(plugin.partitions, CORES);
+    assert_true(fabs(fitted_loss(&seen, 2) - loss) < 1e-5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -474,6 +523,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_the_mesh_is_what_the_cores_say, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_sizes_that_do_not_divide, start, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_a_failed_launch_leaves_marks, start, exit_and_free_table),
+        cmocka_unit_test_setup_teardown(test_fit, start, exit_and_free_table),
     };
     return plugin_missing() ? SKIPPED : cmocka_run_group_tests(tests, NULL, NULL);
 }

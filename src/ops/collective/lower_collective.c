@@ -55,12 +55,14 @@ static mu_hlo finish_reduction(mu_emitter *e, mu_reduction reduction, mu_hlo sum
     return spec->dtype == dtype ? result : mu__hlo_convert(e, result, dtype);
 }
 
-// One operation for all tensors, which have one type. 16-bit floats are added in float32 and rounded once, as the
-// native engine does.
+// One operation for all tensors, which have one type. XLA's partitioner compares the sharding of one operand with that
+// of all results, a tuple, and ends the process where these differ, so a program that it divides has one for each.
+// 16-bit floats are added in float32 and rounded once, as the native engine does.
 mu_status mu__lower_all_reduce(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
     const mu_reduction reduction = (mu_reduction)((const mu_all_reduce_attrs *)l->attrs)->reduction;
+    const int n = e->replicas > 1 ? l->n_in : 0, each = e->partitions > 1 ? 1 : n;
     mu_hlo *wide = mu__calloc((size_t)l->n_in + 1, 2 * sizeof *wide), *sums = MU_BEHIND(wide, l->n_in);
     if (!wide)
         return e->status = MU_RESOURCE_EXHAUSTED;
@@ -69,13 +71,13 @@ mu_status mu__lower_all_reduce(mu_lowering *l)
         wide[i] = mu__hlo_wide(e, l->in[i]);
         sums[i].spec = wide[i].spec;
     }
-    if (e->replicas > 1 && l->n_in > 0) {
-        mu_hlo_operation operation = {.name = "stablehlo.all_reduce", .n_in = l->n_in, .in = wide, .n_out = l->n_in,
-                                      .out = sums};
+    for (int i = 0; i < n; i += each) {
+        mu_hlo_operation operation = {.name = "stablehlo.all_reduce", .n_in = each, .in = wide + i, .n_out = each,
+                                      .out = sums + i};
         write_reduction(e, reduction, &operation, "");
-        for (int i = 0; i < l->n_in; i++)
-            l->out[i] = finish_reduction(e, reduction, sums[i], l->in[i].spec.dtype);
     }
+    for (int i = 0; i < n; i++)
+        l->out[i] = finish_reduction(e, reduction, sums[i], l->in[i].spec.dtype);
     mu__free(wide);
     return e->status;
 }
