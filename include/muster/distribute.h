@@ -174,8 +174,10 @@ MU_API mu_status mu_set_strategy(mu_strategy *strategy);
 // mu_set_device makes one device current, such as "CPU:1" (NULL: none): variables that are made and functions that run
 // from here on use it, as under mu_one_device_strategy. On an XLA device ("GPU:0") eager ops use it too: each is
 // compiled once for the types and shapes of its inputs, and its result stays on the device until it is read. What a
-// device program cannot do, the host does. It lasts as mu_set_strategy does. Errors: those of mu_one_device_strategy
-// and mu_set_strategy.
+// device program cannot do, the host does. It does not change what belongs to another strategy: its functions and
+// scopes may be used, its variables stay where they are, and mu_variable_read of one with a copy on every device reads
+// the copy on this device, if there is one, else the first. It lasts as mu_set_strategy does. Errors: those of
+// mu_one_device_strategy and mu_set_strategy.
 MU_API mu_status mu_set_device(const char *device);
 
 // mu_colocate_open is mu_scope_open for variables that go on the devices of `variable`. In a function that runs on

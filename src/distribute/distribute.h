@@ -127,12 +127,14 @@ mu_scope_guard mu__scope_open_apart(mu_scope_change *change, mu_strategy *strate
 void mu__scope_close_apart(const mu_scope_change *change, mu_scope_guard *scope);
 
 mu_strategy *mu__current_strategy(void);  // NULL outside of scopes and replicas
+// mu__device_in_force returns the device of mu_set_device, where no scope or replica of a strategy is; else NULL.
+const mu_device *mu__device_in_force(void);
 
 // mu__strategy_usable fails if the strategy has been lost, as one of a TPU that was initialised again.
 mu_status mu__strategy_usable(const mu_strategy *strategy);
 
-// mu__need_cross_replica checks that the caller is in the cross-replica (or default) context of this strategy. Errors:
-// FAILED_PRECONDITION inside a replica, or under another strategy.
+// mu__need_cross_replica checks that the caller is in the cross-replica (or default) context of this strategy;
+// mu_set_device does not change that. Errors: FAILED_PRECONDITION inside a replica, or under another strategy.
 mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function);
 
 // mu__need_own_copies fails where `function` would update one of several copies of a variable: outside of the replicas

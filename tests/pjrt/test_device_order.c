@@ -348,8 +348,8 @@ static mu_value *update_all(mu_strategy *strategy, mu_value *values, void *arg)
     return update_of(arg, values);
 }
 
-// Three kinds of rendezvous with the other replicas, and ops between them, of which the last draws on each replica other
-// numbers.
+// Three kinds of rendezvous with the other replicas, and ops between them. The last op draws other numbers on each
+// replica.
 static mu_value *eager_step(mu_value *arguments, void *arg)
 {
     job *j = arg;
@@ -380,6 +380,31 @@ static void test_eager_replicas_run_on_their_devices(void **state)
         compare_leaves("a step", mu_local_results(wanted.strategy, a), mu_local_results(seen.strategy, b), 1e-5);
         compare_leaves("the state", state_of(&wanted), state_of(&seen), 1e-5);
     }
+}
+
+// Outside of replicas a variable is its copy on the current device, and its copies stay where they are.
+static void test_the_copy_on_the_current_device(void **state)
+{
+    (void)state;
+    job j;
+    open_job(&j, mirrored("XLA_CPU:3", "XLA_CPU:1"));
+    mu_value *results = run(&j, 0);
+    const int uploads = plugin.uploads;
+    for (int r = 0; r < 2; r++) {
+        const mu_device *device = j.strategy->devices[r];
+        assert_int_equal(mu_set_device(device->name), MU_OK);
+        mu_tensor *own = mu_variable_read(j.variables[2]);
+        assert_ptr_equal(own->buffer->memory_space, device->memory_space);
+        compare_leaves("a copy", mu_of(mu__variable_component(j.variables[2], r)), mu_of(own), 0);
+    }
+    assert_int_equal(plugin.uploads, uploads);
+    mu_variable_assign(j.variables[0], mu_variable_read(j.variables[1]));
+    expect_own_devices(&j, results);
+    mu_variable_assign_add(j.variables[0], mu_variable_read(j.variables[1]));
+    mu_set_device(NULL);
+    run(&j, 1);
+    expect_own_devices(&j, results);
+    assert_int_equal(mu_error_code(), MU_OK);
 }
 
 // ---- Further logical devices --------------------------------------------------------------------
@@ -432,6 +457,7 @@ int main(void)
         PLUGIN_TEST(test_a_plugin_with_an_order_of_its_own),
         PLUGIN_TEST(test_updates_run_on_the_devices_of_copies),
         PLUGIN_TEST(test_eager_replicas_run_on_their_devices),
+        PLUGIN_TEST(test_the_copy_on_the_current_device),
         PLUGIN_TEST(test_other_logical_devices_have_their_own_copies),
     };
     if (plugin_missing())

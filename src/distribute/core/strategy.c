@@ -226,6 +226,13 @@ mu_strategy *mu__current_strategy(void)
     return context->scope ? ((mu_strategy_scope *)context->scope)->strategy : NULL;
 }
 
+const mu_device *mu__device_in_force(void)
+{
+    const mu_context *context = mu__context();
+    const mu_strategy_scope *scope = context->replica ? NULL : (const mu_strategy_scope *)context->scope;
+    return scope && scope->device ? scope->strategy->devices[0] : NULL;
+}
+
 mu_status mu__strategy_usable(const mu_strategy *strategy)
 {
     return strategy && strategy->ops->usable ? strategy->ops->usable(strategy) : MU_OK;
@@ -240,7 +247,7 @@ static mu_status may_enter(const mu_strategy *strategy)
                          "a scope of %s is opened inside a function that runs on replicas; open it "
                          "outside, or in a merge_call",
                          mu_strategy_name(strategy));
-    if (current && current != strategy)
+    if (current && current != strategy && !mu__device_in_force())
         return mu__error(MU_FAILED_PRECONDITION,
                          "a scope of %s is opened inside a scope of %s%s; strategies may not be mixed",
                          mu_strategy_name(strategy), mu__another(strategy, current), mu_strategy_name(current));
@@ -460,7 +467,7 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
     MU_TRY(mu__strategy_usable(strategy));
     if (current == mu_default_strategy() && current != strategy && mu__context()->trace)
         return refuse_under_default(strategy, function);
-    if (current && current != strategy)
+    if (current && current != strategy && !mu__device_in_force())
         return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under %s%s; strategies may not be mixed", function,
                          mu_strategy_name(strategy), mu__another(strategy, current), mu_strategy_name(current));
     if (!mu__context()->replica)

@@ -302,19 +302,26 @@ static bool has_form(const mu_op *op)
     return true;
 }
 
-static bool are_variables(int n, mu_resource *const *resources)
-{
-    for (int i = 0; i < n; i++)
-        if (!resources[i]->kind->assign || resources[i]->shared || resources[i]->home ||
-            resources[i]->spec.dtype == MU_STRING || !mu__shape_known(&resources[i]->spec.shape))
-            return false;
-    return true;
-}
-
 static mu_device *device_here(const mu_strategy *strategy)
 {
     const int component = mu__context()->component;
     return strategy->devices[component < strategy->n_local ? component : 0];
+}
+
+// A copy that a strategy keeps for a replica stays on the replica's device.
+static bool is_elsewhere(const mu_variable *variable, const mu_device *device)
+{
+    return variable->owner && variable->n_components > 1 && device_here(variable->owner) != device;
+}
+
+static bool are_variables(const mu_device *device, int n, mu_resource *const *resources)
+{
+    for (int i = 0; i < n; i++)
+        if (!resources[i]->kind->assign || resources[i]->shared || resources[i]->home ||
+            resources[i]->spec.dtype == MU_STRING || !mu__shape_known(&resources[i]->spec.shape) ||
+            is_elsewhere((const mu_variable *)resources[i], device))
+            return false;
+    return true;
 }
 
 static mu_status apply(struct mu_scope *scope, const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in,
@@ -323,7 +330,7 @@ static mu_status apply(struct mu_scope *scope, const mu_op *op, const void *attr
     mu_device *device = device_here(((const mu_strategy_scope *)scope)->strategy);
     *done = false;
     if (n_in + n_resources > MOST_VALUES || n_out + n_resources > MOST_VALUES || !has_form(op) ||
-        !are_variables(n_resources, resources))
+        !are_variables(device, n_resources, resources))
         return MU_OK;
     mu_status status;
     if (op == &mu_op_read_variable) {

@@ -71,11 +71,24 @@ static mu_status update_components(mu_variable *variable, mu_update kind, mu_ten
 
 // ---- ON_WRITE -----------------------------------------------------------------------------------
 
+// Outside of replicas: the copy on the device of mu_set_device, if there is one, else the first.
+static int copy_in_force(const mu_variable *variable)
+{
+    const mu_device *device = mu__device_in_force();
+    const mu_strategy *owner = owner_of(variable);
+    int i = device && variable->n_components == owner->n_local ? owner->n_local - 1 : 0;
+    while (i > 0 && owner->devices[i] != device)
+        i--;
+    return i;
+}
+
 static mu_tensor *mirrored_read(mu_variable *variable)
 {
-    if (!in_replica() && !mu__updating() && mu__need_cross_replica(owner_of(variable), "mu_variable_read") != MU_OK)
+    if (in_replica() || mu__updating())
+        return mu__variable_read(variable);
+    if (mu__need_cross_replica(owner_of(variable), "mu_variable_read") != MU_OK)
         return NULL;
-    return mu__variable_read(variable);
+    return mu__variable_component(variable, copy_in_force(variable));
 }
 
 // A tensor made outside of the replica function is one value, which has no sum over replicas, unless it is zero.

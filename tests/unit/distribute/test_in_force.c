@@ -1,6 +1,8 @@
 // Settings that a program makes for the calls that follow, per-replica values made directly, and variables as text.
 #include "../model/model_test.h"
 
+#include "distribute/distribute.h"
+
 #include <muster.h>
 
 static mu_value *first_of(mu_value *arguments, void *arg)
@@ -22,6 +24,43 @@ static void a_device_is_current(void **state)
     expect_error(MU_INVALID_ARGUMENT, "CPU:99");
     assert_int_equal(mu_set_device(NULL), MU_OK);
     assert_false(mu_has_strategy());
+}
+
+static mu_value *assign_id(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_variable_assign(arg, mu_add(mu_cast(mu_replica_id(), MU_F64), mu_constant(MU_F64, 10))) == MU_OK
+               ? mu_of(mu_variable_read(arg)) : NULL;
+}
+
+// Outside of replicas a variable is its copy on the current device, if it has one there, else its first copy.
+static void a_device_has_copies(void **state)
+{
+    (void)state;
+    mu_strategy *strategy = mu_mirrored_strategy(.replicas = 3);
+    mu_variable *own = NULL;
+    MU_SCOPE(strategy)
+        own = mu_variable_new(mu_constant(MU_F64, 0), "own");
+    mu_function *function = mu_function_new(assign_id, own);
+    assert_non_null(mu_run(strategy, function, NULL));
+    for (int r = 0; r < 3; r++) {
+        assert_int_equal(mu_set_device(mu_strategy_device(strategy, r)), MU_OK);
+        assert_true(mu_scalar(mu_variable_read(own)) == 10 + r);
+        assert_true(mu_scalar(mu_reduce(strategy, MU_SUM, mu_run(strategy, function, NULL))) == 33);
+    }
+    mu_strategy *two = mu_mirrored_strategy(.replicas = 2);
+    MU_SCOPE(two)
+        own = mu_variable_new(mu_constant(MU_F64, 0), "own");
+    assert_ptr_equal(mu_variable_strategy(own), two);
+    assert_non_null(mu_run(two, mu_function_new(assign_id, own), NULL));
+    assert_true(mu_scalar(mu_variable_read(own)) == 10);  // no copy is on the third device
+    assert_int_equal(mu_variable_assign_add(own, mu_constant(MU_F64, 5)), MU_OK);
+    assert_int_equal(mu_set_device(mu_strategy_device(strategy, 1)), MU_OK);
+    assert_true(mu_scalar(mu_variable_read(own)) == 16);
+    assert_true(mu_scalar(mu__variable_component(own, 0)) == 15);
+    mu_set_device(NULL);
+    assert_true(mu_scalar(mu_variable_read(own)) == 15);
+    assert_int_equal(mu_error_code(), MU_OK);
 }
 
 static void per_replica_values(void **state)
@@ -159,9 +198,9 @@ static void initial_values_by_callback(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(a_device_is_current),       MODEL_TEST(per_replica_values),  MODEL_TEST(timeouts),
-        MODEL_TEST(items_of_any_type),         MODEL_TEST(names_of_settings),   MODEL_TEST(a_variable_is_printed),
-        MODEL_TEST(initial_values_by_callback),
+        MODEL_TEST(a_device_is_current),       MODEL_TEST(a_device_has_copies), MODEL_TEST(per_replica_values),
+        MODEL_TEST(timeouts),                  MODEL_TEST(items_of_any_type),   MODEL_TEST(names_of_settings),
+        MODEL_TEST(a_variable_is_printed),     MODEL_TEST(initial_values_by_callback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
