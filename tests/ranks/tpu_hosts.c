@@ -131,6 +131,20 @@ static void check_values(mu_strategy *strategy)
     expect(mu_run_callback(strategy, add_id, v, mu_of(mu_constant(MU_F64, 2))) == NULL, MU_UNIMPLEMENTED, "compiled");
 }
 
+// The replicas of each host begin with its last core.
+static void check_turned_cores(mu_cluster *tpu, mu_tpu_topology *topology)
+{
+    int places[CORES * MU_TPU_RANK] = {0};
+    for (int i = 0; i < CORES; i++) {
+        places[i * MU_TPU_RANK + 1] = i / EACH;
+        places[i * MU_TPU_RANK + MU_TPU_RANK - 1] = EACH - 1 - i % EACH;
+    }
+    mu_strategy *strategy = mu_tpu_strategy(
+        tpu, .device_assignment = mu_tpu_device_assignment_new(topology, CORES, 1, places));
+    need(strategy != NULL && strstr(mu_strategy_device(strategy, 0), "device:TPU:1") != NULL, "cores are not turned");
+    check_values(strategy);
+}
+
 static mu_value *sum_of_all(mu_value *arguments, void *arg)
 {
     (void)arg;
@@ -286,6 +300,7 @@ static void trains(mu_cluster *tpu, const char *path)
     refuse_unequal_parts(strategy);
     check_training(strategy, path);
     check_assignments(tpu, topology);
+    check_turned_cores(tpu, topology);
     mu_variable *v = NULL;
     MU_SCOPE(strategy)
         v = mu_variable_new(mu_constant(MU_F64, 1), "last", .aggregation = MU_AGGREGATION_SUM);
