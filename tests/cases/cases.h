@@ -30,6 +30,7 @@ extern const one_case coordinator_call_cases[], lost_task_cases[], preempted_cas
 extern const one_case rule_context_cases[], rule_value_cases[], rule_variable_cases[], rule_device_cases[],
     rule_input_cases[], rule_training_cases[], rule_server_cases[];
 extern const one_case variation_cases[], pin_core_cases[], pin_loop_cases[], pin_function_cases[], pin_server_cases[];
+extern const one_case variation_accumulator_cases[], variation_part_cases[], variation_call_cases[];
 extern const one_case pin_control_cases[], pin_cluster_cases[], pin_reduction_cases[], pin_tpu_cases[];
 extern const one_case pin_model_cases[];
 

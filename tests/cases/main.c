@@ -91,7 +91,8 @@ int main(int n_names, char **names)
                                             sharded_cases,
                                             resolver_cases, tpu_cases, coordinator_cases, coordinator_call_cases,
                                             lost_task_cases, preempted_cases,
-                                            variation_cases, pin_core_cases, pin_loop_cases,
+                                            variation_cases, variation_accumulator_cases, variation_part_cases,
+                                            variation_call_cases, pin_core_cases, pin_loop_cases,
                                             pin_function_cases, pin_server_cases, pin_control_cases,
                                             pin_cluster_cases, pin_reduction_cases, pin_tpu_cases,
                                             pin_model_cases};
