@@ -78,7 +78,8 @@ void expect_error(int line, mu_status wanted);
 // ---- Short forms --------------------------------------------------------------------------------
 
 mu_strategy *mirrored(int replicas);
-// Parameter servers and workers in this process.
+// Parameter servers and workers in this process: threads, or with served_workers servers that are reached by sockets.
+extern bool served_workers;
 mu_strategy *on_workers(int workers, int servers, mu_partitioner *partitioner);
 mu_shard_plan shard_plan(mu_strategy *strategy, mu_dataset *dataset);
 mu_tensor *scalar(double value);                       // float32

@@ -80,7 +80,14 @@ static void run_case(const one_case *c, counts *count)
     count->passed += failure[0] == '\0';
 }
 
-// With names as arguments only those run.
+// Those that run with --served unless names are given.
+static bool is_served(const one_case *area)
+{
+    return area == sharded_cases || area == variation_part_cases || area == variation_call_cases ||
+           area == pin_server_cases;
+}
+
+// With names as arguments only those run; after --served workers and parameter servers are reached by sockets.
 int main(int n_names, char **names)
 {
     static const one_case *const areas[] = {context_cases, run_cases,   reduce_cases, variable_cases, scatter_cases,
@@ -102,11 +109,14 @@ int main(int n_names, char **names)
         mu_exit(true);
         return code;
     }
+    served_workers = n_names > 1 && strcmp(names[1], "--served") == 0;
+    names += served_workers;
+    n_names -= served_workers;
     if (mu_init(.cpu_devices = 8, .seed = 1) != MU_OK)
         return mu_exit(false);
     for (size_t a = 0; a < MU_COUNT(areas); a++)
         for (const one_case *c = areas[a]; c->name; c++) {
-            bool wanted = n_names < 2;
+            bool wanted = n_names < 2 && (!served_workers || is_served(areas[a]));
             for (int i = 1; i < n_names; i++)
                 wanted |= strcmp(names[i], c->name) == 0;
             if (wanted)

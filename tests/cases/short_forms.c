@@ -6,14 +6,26 @@ mu_strategy *mirrored(int replicas)
     return mu_mirrored_strategy(.replicas = replicas);
 }
 
+bool served_workers;
+
+// The address of a new task: none if it is a thread of the strategy's, else that of a server in this process, which
+// belongs to the case's pool.
+static const char *new_task(void)
+{
+    if (!served_workers)
+        return "";
+    const char *target = mu_server_target(mu_server_create_local_server(true));
+    return target ? target + strlen("muster://") : "";
+}
+
 mu_strategy *on_workers(int workers, int servers, mu_partitioner *partitioner)
 {
     mu_cluster_spec *spec = mu_cluster_spec_parse("{}");
     for (int i = 0; i < workers; i++)
-        mu_cluster_spec_add(spec, "worker", -1, "");
+        mu_cluster_spec_add(spec, "worker", -1, new_task());
     for (int i = 0; i < servers; i++)
-        mu_cluster_spec_add(spec, "ps", -1, "");
-    return mu_parameter_server_strategy(mu_simple_cluster_resolver(spec), partitioner, .in_process = true);
+        mu_cluster_spec_add(spec, "ps", -1, new_task());
+    return mu_parameter_server_strategy(mu_simple_cluster_resolver(spec), partitioner, .in_process = !served_workers);
 }
 
 mu_shard_plan shard_plan(mu_strategy *strategy, mu_dataset *dataset)

@@ -128,12 +128,16 @@ static mu_value *take_one(mu_value *arguments, void *arg)
     return mu_of(mu_accumulator_take_grad(arg, 1));
 }
 
+// Workers that are servers of one process share a device, which a take would occupy.
 static void codes_of_cancelled_calls(void)
 {
+    if (served_workers)
+        return;
     mu_strategy *s = on_workers(2, 1, NULL);
     mu_coordinator *c = mu_coordinator_new(s);
     bool done = false;
-    mu_accumulator *empty = mu_conditional_accumulator(MU_F32, .shape = &(mu_shape){.rank = 0});
+    mu_accumulator *empty = NULL;
+    MU_SCOPE(s) empty = mu_conditional_accumulator(MU_F32, .shape = &(mu_shape){.rank = 0});
     mu_function *forever = mu_function_new(take_one, empty), *bad = mu_function_new(refuse_negative, NULL);
     mu_value *results[] = {mu_schedule(c, forever), mu_schedule(c, bad, mu_of(scalar(-1))), mu_schedule(c, forever),
                            mu_schedule(c, forever)};
@@ -399,6 +403,220 @@ static void values_of_the_caller(void)
     CHECK(mu_num_replicas_in_sync(s) == 1);
 }
 
+// ---- More of data, and of values ----------------------------------------------------------------
+
+static mu_value *give_i64(mu_value *element, void *arg)
+{
+    (void)arg;
+    const bool good = mu_assert(mu_not_equal(mu_value_tensor(element), mu_constant(MU_I64, 1)), "one") == MU_OK;
+    return good ? element : NULL;
+}
+
+static mu_dataset *failing(void *arg)
+{
+    (void)arg;
+    return mu_dataset_map(mu_dataset_range(0, 3, 1), give_i64, NULL);
+}
+
+// An element that cannot be made is skipped by the next call.
+static void elements_that_fail(void)
+{
+    mu_strategy *s = on_workers(1, 1, NULL);
+    mu_coordinator *c = mu_coordinator_new(s);
+    mu_value *data = mu_create_per_worker_dataset(c, failing, NULL);
+    mu_function *f = mu_function_new(give, NULL);
+    EXPECT(mu_fetch(mu_schedule(c, f, data)), 0);
+    CHECK(!mu_fetch(mu_schedule(c, f, data)));
+    EXPECT_ERROR(MU_INVALID_ARGUMENT);
+    CHECK(mu_join(c) == MU_INVALID_ARGUMENT);
+    EXPECT_ERROR(MU_INVALID_ARGUMENT);
+    EXPECT(mu_fetch(mu_schedule(c, f, data)), 2);
+    CHECK(!mu_fetch(mu_schedule(c, f, data)));
+    EXPECT_ERROR(MU_OUT_OF_RANGE);
+}
+
+static void batches_of_workers(void)
+{
+    static const int64_t rows[2][4] = {{2, 2, 1, 0}, {2, 2, 0, 0}};
+    mu_strategy *s = on_workers(1, 2, NULL);
+    mu_coordinator *c = mu_coordinator_new(s);
+    mu_function *f = mu_function_new(give, NULL);
+    for (int drop = 0; drop < 2; drop++) {
+        mu_dataset *batches = mu_dataset_batch(mu_dataset_range(0, 5, 1), 2, .drop_remainder = drop == 1);
+        mu_value *data = mu_create_per_worker_dataset(c, .dataset = mu_distribute_dataset(s, batches));
+        for (int i = 0; i < 4 && (i == 0 || rows[drop][i - 1] > 0); i++) {
+            mu_value *batch = mu_fetch(mu_schedule(c, f, data));
+            CHECK(batch ? mu_tensor_dim(mu_value_tensor(batch), 0) == rows[drop][i] : rows[drop][i] == 0);
+        }
+        EXPECT_ERROR(MU_OUT_OF_RANGE);
+        CHECK(mu_join(c) == MU_OUT_OF_RANGE);
+        EXPECT_ERROR(MU_OUT_OF_RANGE);
+    }
+}
+
+static mu_dataset *context_of(const mu_input_context *context, void *arg)
+{
+    (void)arg;
+    const double values[] = {context->num_input_pipelines, context->input_pipeline_id, context->num_replicas_in_sync,
+                             (double)mu_per_replica_batch_size(context, 7)};
+    return mu_dataset_from_tensors(mu_of(vector(4, values)));
+}
+
+static void contexts_and_empty_data(void)
+{
+    mu_strategy *s = on_workers(2, 2, NULL);
+    mu_coordinator *c = mu_coordinator_new(s);
+    mu_function *f = mu_function_new(give, NULL);
+    mu_value *data = mu_create_per_worker_dataset(c, .dataset = mu_distribute_datasets_from_function(s, context_of,
+                                                                                                       NULL));
+    EXPECT(mu_fetch(mu_schedule(c, f, data)), 1, 0, 1, 7);
+    mu_value *empty = mu_create_per_worker_dataset(c, .dataset = mu_dataset_range(0, 0, 1));
+    CHECK(!mu_fetch(mu_schedule(c, f, empty)));
+    EXPECT_ERROR(MU_OUT_OF_RANGE);
+    CHECK(mu_join(c) == MU_OUT_OF_RANGE);
+    EXPECT_ERROR(MU_OUT_OF_RANGE);
+    CHECK(mu_join(c) == MU_OK);
+}
+
+static mu_value *five(const mu_value_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_of(scalar(5));
+}
+
+static mu_value *twice(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_multiply(mu_value_tensor(arguments), scalar(2)));
+}
+
+static mu_value *run_twice(mu_value *arguments, void *arg)
+{
+    return mu_run(arg, mu_function_new(twice, NULL), arguments);
+}
+
+static void per_replica_values(void)
+{
+    mu_strategy *s = on_workers(2, 2, NULL);
+    mu_coordinator *c = mu_coordinator_new(s);
+    mu_value *value = mu_distribute_values(s, five, NULL);
+    EXPECT(mu_fetch(mu_schedule(c, mu_function_new(run_twice, s), value)), 10);
+    EXPECT(mu_reduce(s, MU_SUM, value), 5);
+    EXPECT(mu_local_results(s, value), 5);
+    CHECK(mu_join(c) == MU_OK);
+    EXPECT(mu_reduce(s, MU_MEAN, mu_of(VECTOR(1, 2)), .axes = (int[]){0}, .n_axes = 1), 1.5);
+    EXPECT(mu_reduce(s, MU_SUM, mu_of(VECTOR(1, 2)), -1), 3);
+    CHECK(!mu_reduce(s, MU_SUM, mu_of(VECTOR(1, 2)), 5));
+    EXPECT_ERROR(MU_INVALID_ARGUMENT);
+    EXPECT(mu_strategy_gather(s, mu_map("a", VECTOR(1), MU_END), 0), 1);
+    EXPECT(mu_strategy_gather(s, mu_of(VECTOR(1)), -1), 1);
+}
+
+static mu_value *add_arguments(mu_variable *v, mu_value *arguments, void *arg)
+{
+    (void)arg;
+    mu_variable_assign_add(v, mu_value_tensor(arguments));
+    return mu_of(mu_variable_read(v));
+}
+
+static void updates_of_variables(void)
+{
+    mu_strategy *s = on_workers(2, 2, NULL);
+    mu_variable *v = variable(s, VECTOR(1, 2), MU_SYNCHRONIZATION_AUTO, MU_AGGREGATION_NONE);
+    MU_SCOPE(s) EXPECT(mu_update_variable(s, v, add_arguments, NULL, mu_of(VECTOR(1, 1))), 2, 3);
+    EXPECT(read_of(v), 2, 3);
+    CHECK(mu_variable_created_in_scope(s, v) && !mu_variable_created_in_scope(s, mu_variable_new(scalar(1), "w")));
+    CHECK(mu_strategy_should_checkpoint(s) && mu_strategy_should_save_summary(s));
+    CHECK(!mu_strategy_require_static_shapes(s));
+}
+
+static mu_value *scatter_two(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_variable_scatter_add(arg, INDICES(1), VECTOR(2)) == MU_OK ? read_of(arg) : NULL;
+}
+
+static mu_value *run_scatter(mu_value *arguments, void *arg)
+{
+    return mu_run(mu_variable_strategy(arg), mu_function_new(scatter_two, arg), arguments);
+}
+
+static void scatters_in_calls(void)
+{
+    mu_strategy *s = on_workers(2, 2, NULL);
+    mu_coordinator *c = mu_coordinator_new(s);
+    for (int a = MU_AGGREGATION_NONE; a <= MU_AGGREGATION_ONLY_FIRST_REPLICA; a++) {
+        mu_variable *v = variable(s, VECTOR(1, 2, 3), MU_SYNCHRONIZATION_AUTO, (mu_variable_aggregation)a);
+        EXPECT(mu_fetch(mu_schedule(c, mu_function_new(run_scatter, v))), 1, 4, 3);
+        CHECK(mu_variable_scatter_update(v, INDICES(3), VECTOR(1)) != MU_OK);
+        EXPECT_ERROR(MU_INVALID_ARGUMENT);
+        CHECK(mu_variable_scatter_update(v, INDICES(1, 1), VECTOR(2, 5)) == MU_OK);
+        EXPECT(read_of(v), 1, 5, 3);
+    }
+    CHECK(mu_join(c) == MU_OK);
+}
+
+// ---- Remote calls -------------------------------------------------------------------------------
+
+static mu_value *digits(mu_value *arguments, void *arg)
+{
+    mu_value *map = mu_value_at(arguments, 0), *w = mu_value_get(map, "w");
+    (void)arg;
+    return mu_of(mu_add(mu_multiply(mu_value_tensor(mu_value_get(map, "u")), mu_constant(MU_I32, 10)), mu_at(w, 1)));
+}
+
+static mu_value *sum_rows(mu_value *arguments, void *arg)
+{
+    (void)arg;
+    return mu_of(mu_reduce_sum(mu_at(arguments, 0), 0));
+}
+
+static mu_value *never(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_of(mu_accumulator_take_grad(arg, 1));
+}
+
+static mu_value *number_of(int value) { return mu_of(mu_constant(MU_I32, value)); }
+
+// The status of a call, which its result gives as often as it is asked.
+static mu_status ends_with(mu_rpc_result *result)
+{
+    const mu_status code = mu_rpc_result_error(result).code;
+    CHECK(mu_rpc_result_is_ok(result) == (code == MU_OK));
+    for (int i = 0; i < 2; i++) {
+        mu_rpc_result_value(result);
+        EXPECT_ERROR(code);
+    }
+    return code;
+}
+
+static void codes_of_remote_calls(void)
+{
+    mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
+    mu_accumulator *empty = mu_conditional_accumulator(MU_F32, .shape = &(mu_shape){.rank = 0});
+    mu_rpc_server_register(server, "digits", .fn = digits, .input_signature = "({u: int32[], w: (int32[], int32[])})");
+    mu_rpc_server_register(server, "rows", .fn = sum_rows, .input_signature = "(float32[?, 2])");
+    mu_rpc_server_register(server, "refuse", .fn = refuse_negative, .input_signature = "(float32[])");
+    mu_rpc_server_register(server, "never", .fn = never, .arg = empty, .input_signature = "()");
+    CHECK(mu_rpc_server_start(server) == MU_OK);
+    mu_rpc_client *client = mu_rpc_client_new("muster", mu_rpc_server_address(server));
+    mu_value *two = mu_list(number_of(2), number_of(3), MU_END);
+    mu_value *map = mu_map("u", number_of(1), "w", two, MU_END);
+    EXPECT(mu_rpc_result_value(mu_rpc_call(client, "digits", mu_list(map, MU_END))), 13);
+    EXPECT(mu_rpc_result_value(mu_rpc_call(client, "rows", mu_list(mu_ones(MU_F32, 2, (int64_t[]){3, 2}), MU_END))), 3,
+           3);
+    EXPECT(mu_rpc_result_value(mu_rpc_call(client, "rows", mu_list(mu_ones(MU_F32, 2, (int64_t[]){0, 2}), MU_END))), 0,
+           0);
+    CHECK(ends_with(mu_rpc_call(client, "digits", mu_list(number_of(1), MU_END))) == MU_INVALID_ARGUMENT);
+    CHECK(ends_with(mu_rpc_call(client, "rows", mu_list(number_of(1), MU_END))) == MU_INVALID_ARGUMENT);
+    CHECK(ends_with(mu_rpc_call(client, "rows")) == MU_INVALID_ARGUMENT);
+    CHECK(ends_with(mu_rpc_call(client, "none", mu_list(number_of(1), MU_END))) == MU_INVALID_ARGUMENT);
+    CHECK(ends_with(mu_rpc_call(client, "refuse", mu_list(scalar(-1), MU_END))) == MU_INVALID_ARGUMENT);
+    CHECK(ends_with(mu_rpc_call(client, "never", mu_list(number_of(1), MU_END))) == MU_INVALID_ARGUMENT);
+    CHECK(ends_with(mu_rpc_call(client, "never", .timeout_in_ms = 50)) == MU_DEADLINE_EXCEEDED);
+}
+
 const one_case variation_call_cases[] = {
     {"vary_results_in_structures", results_in_structures, NULL},
     {"vary_arguments_that_do_not_fit", arguments_that_do_not_fit, NULL},
@@ -415,5 +633,12 @@ const one_case variation_call_cases[] = {
     {"vary_variables_made_in_calls", variables_made_in_calls, NULL},
     {"vary_per_worker_variables", per_worker_variables, NULL},
     {"vary_values_of_the_caller", values_of_the_caller, NULL},
+    {"vary_elements_that_fail", elements_that_fail, NULL},
+    {"vary_batches_of_workers", batches_of_workers, NULL},
+    {"vary_contexts_and_empty_data", contexts_and_empty_data, NULL},
+    {"vary_per_replica_values", per_replica_values, NULL},
+    {"vary_updates_of_variables", updates_of_variables, NULL},
+    {"vary_scatters_in_calls", scatters_in_calls, NULL},
+    {"vary_codes_of_remote_calls", codes_of_remote_calls, NULL},
     {0},
 };
