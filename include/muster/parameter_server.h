@@ -124,8 +124,9 @@ typedef struct mu_ps_recovery {
     int64_t restores;         // servers' variables that went back to a snapshot
     int64_t snapshots;        // complete snapshots
     int64_t failed_snapshots; // of which a server's part could not be written
-    // acknowledged updates that were lost by going back to snapshots, as far as clients that are still there know. One
-    // that another client had seen before its own client had the answer counts too, although that sends it again
+    // Changes of variables that were undone by going back to snapshots, at least so many: those that some process had
+    // seen, in an answer of the server, and that it has told the server since. What only processes knew that have ended
+    // is missing. A change counts too whose own process had no answer yet and makes it again, if another had seen it.
     int64_t updates_lost;
     int copies_behind;        // servers whose variables have no complete copy now
 } mu_ps_recovery;

@@ -23,6 +23,7 @@ typedef enum mu_defect {
     MU_DEFECT_ENDED_LINK,            // the copy's word holds although the connection to it has ended
     MU_DEFECT_SEEN_LEFT_OUT,         // a new copy is not told which requests were applied before it was made
     MU_DEFECT_TAKE_NOT_COPIED,       // the copy does not hear of a take that had to wait
+    MU_DEFECT_LOST_TWICE,            // updates that were counted as lost are counted again with each answer
     // In the coordinator:
     MU_DEFECT_LOST_STEP,             // a call whose worker was lost is not handed out again
     MU_DEFECT_RETRIED_ERROR,         // a call that has failed is handed out again

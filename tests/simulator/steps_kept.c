@@ -107,6 +107,20 @@ static double check_times(const step *s, int number, double times)
     return MU_MAX(s->most_times - times, 0);
 }
 
+// The strategy says at most what was there to lose: how often runs may have updated a variable, less the times that its
+// value tells; the variables' first values; and what a worker does again that had no answer when a store went back.
+static void check_not_too_many(double times)
+{
+    const steps_run_state *r = &steps_now;
+    double runs = STEP_SERVERS;
+    for (int i = 0; i < r->n_steps; i++)
+        runs += r->steps[i].n_runs;
+    const double again = 2.0 * (double)r->recovery.restores * r->n_workers;
+    if ((double)r->recovery.updates_lost > runs - times + again)
+        run_fails("the strategy says that %lld updates are lost, of %g runs whose variables tell %g, and %g more",
+                  (long long)r->recovery.updates_lost, runs, times, again);
+}
+
 // The servers count what they lack when a client tells that it has seen it, as this process does, and the coordinator
 // hears of it with an answer to a question.
 static void check_said(const program *p, double n_lost)
@@ -126,18 +140,26 @@ static void check_said(const program *p, double n_lost)
 void check_effects(const program *p)
 {
     steps_run_state *r = &steps_now;
-    double n_lost = 0;
+    double n_lost = 0, times = 0;
+    bool all = true;
     mu_tensor *sums[STEP_SERVERS] = {NULL};
     note_effects(p);
-    for (int k = 0; k < STEP_SERVERS && !run_failed(); k++)
+    for (int k = 0; k < STEP_SERVERS && !run_failed(); k++) {
         sums[k] = read_at_last(p->variables[k]);
+        all &= sums[k] != NULL;
+    }
     if (!run_failed())
         note_recovery(p);
     for (int i = 0; i < r->n_steps && !run_failed(); i++)
-        if (sums[i % STEP_SERVERS] != NULL)
-            n_lost += check_times(&r->steps[i], i, mu_tensor_item(sums[i % STEP_SERVERS], i));
+        if (sums[i % STEP_SERVERS] != NULL) {
+            const double now = mu_tensor_item(sums[i % STEP_SERVERS], i);
+            n_lost += check_times(&r->steps[i], i, now);
+            times += now;
+        }
     if (!run_failed())
         check_said(p, n_lost);
+    if (!run_failed() && all)
+        check_not_too_many(times);
 }
 
 // ---- Checkpoints --------------------------------------------------------------------------------

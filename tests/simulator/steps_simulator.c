@@ -322,7 +322,8 @@ static bool plant(const char *name)
                    {"early", MU_DEFECT_EARLY_ERROR},      {"uncancelled", MU_DEFECT_NOT_CANCELLED},
                    {"again", MU_DEFECT_ERROR_TWICE},      {"values", MU_DEFECT_LOST_VALUES},
                    {"doubled", MU_DEFECT_DOUBLED_RUN},    {"half", MU_DEFECT_HALF_FILE},
-                   {"snapshot", MU_DEFECT_LOST_SNAPSHOT}, {"part", MU_DEFECT_PART_OF_SNAPSHOT}};
+                   {"snapshot", MU_DEFECT_LOST_SNAPSHOT}, {"part", MU_DEFECT_PART_OF_SNAPSHOT},
+                   {"twice", MU_DEFECT_LOST_TWICE}};
     for (size_t i = 0; name != NULL && i < MU_COUNT(defects); i++)
         if (strcmp(defects[i].name, name) == 0) {
             mu__planted = defects[i].defect;
@@ -343,7 +344,7 @@ int main(int argc, char **argv)
 {
     static const simulation steps = {.name = "steps_simulator",
                                      .options = " [--defect lost | retried | early | uncancelled | again | values | "
-                                                "doubled | half | snapshot | part]",
+                                                "doubled | half | snapshot | part | twice]",
                                      .twice_every = TWICE_EVERY,
                                      .play = run_seed,
                                      .about = about};

@@ -164,16 +164,28 @@ static bool is_there(const mu_placement *p, int server, uint64_t process)
     return server != NOBODY && p->servers[server].process == process && process != 0;
 }
 
-// What the primary of a store says was lost when that went back to a snapshot in some epoch.
+// What the primary of a store says was lost when that went back to a snapshot in some epoch. Of a time that is not in
+// the list it is not counted: clients tell it again to the store's next primary, as lost at a time that is.
 static void note_lost(mu_placement *p, int number, int64_t epoch, int64_t lost)
 {
     mu_restore *at = mu__restores_find(&p->stores[number].restores, epoch);
-    if (at == NULL || lost <= at->lost)
+    const int64_t known = at != NULL && !MU_PLANTED(MU_DEFECT_LOST_TWICE) ? at->lost : 0;
+    if (at == NULL || lost <= known)
         return;
-    p->numbers.updates_lost += MU_MIN(lost - at->lost, INT64_MAX - p->numbers.updates_lost);
+    p->numbers.updates_lost += MU_MIN(lost - known, INT64_MAX - p->numbers.updates_lost);
     at->lost = lost;
     mu__log(MU_LOG_WARNING, "store %d: %lld updates that were acknowledged are lost; its variables are those of the "
             "snapshot", number, (long long)lost);
+}
+
+// The last time that the primary of a store went back, as it knows: by the order that it follows, or by the list that
+// came with that. 0: never.
+static int64_t last_restored(const store_view *store)
+{
+    const mu_restores *restores = &store->restores;
+    if (store->order == MU_ORDER_RESTORE)
+        return store->epoch;
+    return restores->n > 0 ? restores->items[restores->n - 1].epoch : 0;
 }
 
 // Rows of all stores that a server knows: the epochs are what this coordinator must exceed.
@@ -195,9 +207,7 @@ static void take_rows(mu_placement *p, int server, const mu_value *value)
         store->stuck = store->copy != NOBODY && row[MU_STATE_STUCK] != 0;
         if (store->complete)
             forget_slow(store);
-        if (store->restores.n > 0)
-            note_lost(p, (int)row[MU_STATE_STORE], store->restores.items[store->restores.n - 1].epoch,
-                      row[MU_STATE_LOST]);
+        note_lost(p, (int)row[MU_STATE_STORE], last_restored(store), row[MU_STATE_LOST]);
     }
 }
 

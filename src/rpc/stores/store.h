@@ -141,7 +141,7 @@ mu_status mu__seen_load(mu_seen *seen, const mu_value *value);
 typedef struct mu_restore {
     int64_t epoch;    // of the order to go back
     int64_t sequence; // of the snapshot
-    int64_t lost;     // acknowledged updates that it lacks, as far as clients have told
+    int64_t lost;     // at least so many changes that clients had seen are not in it
 } mu_restore;
 
 enum { MU_MOST_RESTORES = 64 };
@@ -509,7 +509,7 @@ void mu__placement_on_change(mu_placement *placement, void (*changed)(void *arg)
 
 typedef struct mu_placement_numbers {
     int64_t failovers, restores, snapshots, failed_snapshots;
-    int64_t updates_lost; // acknowledged updates that no server has any more, as far as clients have said
+    int64_t updates_lost; // changes that clients had seen and no server has any more; at least so many
     int behind;           // stores whose copy is not complete
     int lost;             // stores that nobody has
 } mu_placement_numbers;

@@ -369,11 +369,11 @@ static mu_value *answer_cut(mu_value *arguments, void *arg)
     return mu__numbers_value((int64_t[]){SNAPSHOT_AT}, 1);
 }
 
-static mu_rpc_server *start_server(void)
+static mu_rpc_server *start_server(mu_rpc_method *state, mu_rpc_method *take_lead)
 {
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
-    const mu_rpc_server_register_args methods[] = {{.name = "muster.store.state", .fn = answer_state},
-                                                   {.name = "muster.store.lead", .fn = answer_lead},
+    const mu_rpc_server_register_args methods[] = {{.name = "muster.store.state", .fn = state},
+                                                   {.name = "muster.store.lead", .fn = take_lead},
                                                    {.name = "muster.store.cut", .fn = answer_cut}};
     for (size_t i = 0; i < MU_COUNT(methods); i++)
         assert_int_equal(mu__server_add(server, &methods[i]), MU_OK);
@@ -388,21 +388,34 @@ static mu_rpc_server *start_server(void)
 
 static int64_t lost_in(const mu_placement *placement) { return mu__placement_numbers(placement).updates_lost; }
 
+typedef struct job {
+    mu_rpc_server *servers[SERVERS];
+    mu_placement *placement;
+} job;
+
+// Servers that answer so, and a coordinator that has a snapshot of theirs.
+static job start_job(mu_rpc_method *state, mu_rpc_method *take_lead)
+{
+    job j;
+    mu_rpc_client *clients[SERVERS];
+    for (int i = 0; i < SERVERS; i++) {
+        j.servers[i] = start_server(state, take_lead);
+        clients[i] = mu_rpc_client_new("muster", mu_rpc_server_address(j.servers[i]), .fail_fast = true);
+    }
+    j.placement = mu__placement_new(&(mu_placement_options){
+        .n = SERVERS, .servers = clients, .snapshot_seconds = 0.02, .folder = "/nowhere", .heartbeat = 2});
+    STEP_UNTIL(j.placement, mu__placement_numbers(j.placement).snapshots > 0);
+    return j;
+}
+
 static void test_the_coordinator_counts_each_time(void **state)
 {
-    mu_rpc_server *servers[SERVERS];
-    mu_rpc_client *clients[SERVERS];
     (void)state;
     mu_pool *pool = mu_pool_open();
-    for (int i = 0; i < SERVERS; i++) {
-        servers[i] = start_server();
-        clients[i] = mu_rpc_client_new("muster", mu_rpc_server_address(servers[i]), .fail_fast = true);
-    }
-    mu_placement *placement = mu__placement_new(&(mu_placement_options){
-        .n = SERVERS, .servers = clients, .snapshot_seconds = 0.02, .folder = "/nowhere", .heartbeat = 2});
-    STEP_UNTIL(placement, mu__placement_numbers(placement).snapshots > 0);
+    job j = start_job(answer_state, answer_lead);
+    mu_placement *placement = j.placement;
     for (int i = 1; i < SERVERS; i++) {
-        assert_int_equal(mu_rpc_server_stop(servers[i]), MU_OK);
+        assert_int_equal(mu_rpc_server_stop(j.servers[i]), MU_OK);
         STEP_UNTIL(placement, mu__placement_numbers(placement).restores == i * SERVERS);
         assert_int_equal(mu__placement_numbers(placement).restores, i * SERVERS);
         assert_int_equal(n_back, i);
@@ -416,7 +429,59 @@ static void test_the_coordinator_counts_each_time(void **state)
     says_lost[1] = 4;
     STEP_UNTIL(placement, lost_in(placement) == 7);
     assert_int_equal(lost_in(placement), 7);
-    mu_release(placement);
+    mu_release(j.placement);
+    mu_pool_close(pool);
+}
+
+static atomic_int n_unheard;    // orders to take store 0 back that were followed, without an answer
+static atomic_int n_told;       // times that a primary has told its losses since
+static atomic_bool is_heard;    // orders are answered now
+
+enum { LOST = 5, UNHEARD = 4, TOLD = 3 };
+
+static mu_value *tell_losses(mu_value *arguments, void *arg)
+{
+    int64_t row[MU_N_STATE] = {0};
+    (void)arguments, (void)arg;
+    if (n_unheard < UNHEARD)
+        return mu__numbers_value(row, 0);
+    n_told++;
+    fill_row(row, MU_STORE_PRIMARY, epoch_of[0], LOST);
+    return mu__numbers_value(row, MU_N_STATE);
+}
+
+static mu_value *follow_unheard(mu_value *arguments, void *arg)
+{
+    int64_t head[MU_N_LEAD];
+    (void)arg;
+    assert_int_equal(mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_LEAD), MU_OK);
+    if (head[MU_LEAD_STORE] == 0)
+        epoch_of[0] = head[MU_LEAD_EPOCH];
+    if (head[MU_LEAD_STORE] == 0 && head[MU_LEAD_ORDER] == MU_ORDER_RESTORE && !is_heard) {
+        n_unheard++;
+        mu_fail(MU_UNAVAILABLE, "no answer");
+        return NULL;
+    }
+    return mu__numbers_value((int64_t[]){head[MU_LEAD_EPOCH], SNAPSHOT_AT}, 2);
+}
+
+// Orders of which the coordinator keeps no more than two were followed, and the primary says what was lost: that counts
+// when it says so of an order that is kept.
+static void test_orders_without_answers_count_once(void **state)
+{
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    job j = start_job(tell_losses, follow_unheard);
+    assert_int_equal(mu_rpc_server_stop(j.servers[1]), MU_OK);
+    STEP_UNTIL(j.placement, n_told >= TOLD);
+    assert_int_equal(lost_in(j.placement), 0);
+    is_heard = true;
+    STEP_UNTIL(j.placement, mu__placement_numbers(j.placement).restores >= SERVERS);
+    STEP_UNTIL(j.placement, lost_in(j.placement) > 0);
+    const int told = n_told;
+    STEP_UNTIL(j.placement, n_told >= told + TOLD);
+    assert_int_equal(lost_in(j.placement), LOST);
+    mu_release(j.placement);
     mu_pool_close(pool);
 }
 
@@ -433,6 +498,7 @@ int main(void)
         cmocka_unit_test(test_the_reason_is_forgotten_when_another_server_leads),
         cmocka_unit_test(test_a_damaged_table_of_requests_names_the_file),
         cmocka_unit_test(test_the_coordinator_counts_each_time),
+        cmocka_unit_test(test_orders_without_answers_count_once),
     };
     return cmocka_run_group_tests_name("rpc/restores", tests, start_with_key, end_library);
 }
