@@ -1,4 +1,5 @@
-// Answers GET /metrics on the loopback: one connection after the other, each with a deadline and a bounded request.
+// Answers GET /metrics on the loopback: a few connections at a time, each with a deadline and a bounded request. Where
+// there are more, the one that has waited longest without a whole request is closed, so that none keeps others out.
 //
 // Any process that reaches the loopback may read the numbers; nothing can be changed here, and no request has a body.
 #include "rpc/server/call_metrics.h"
@@ -12,8 +13,18 @@
 #define REQUEST_SECONDS 2.0
 #define IDLE_SECONDS    0.2
 
+enum { MOST_CONNECTIONS = 16, LISTENER = MOST_CONNECTIONS };
+
+typedef struct connection {
+    int fd; // -1: none
+    int64_t deadline_ns;
+    size_t n;
+    char bytes[MU_HTTP_MOST]; // of the request, so far
+} connection;
+
 struct mu_metrics_http {
-    int listener, port;
+    int listener, poller, port;
+    connection connections[MOST_CONNECTIONS];
     mu_metrics_writer *writer;
     void *arg;
     atomic_bool ending;
@@ -50,23 +61,25 @@ mu_http mu__http_read(const char *bytes, size_t n)
 
 // ---- Connections --------------------------------------------------------------------------------
 
-static mu_http receive(int fd, int64_t deadline_ns)
+static void drop(connection *c)
 {
-    char bytes[MU_HTTP_MOST];
-    size_t n = 0;
-    mu_http asked = MU_HTTP_MORE;
-    while (asked == MU_HTTP_MORE && mu__now_ns() < deadline_ns) {
-        const ssize_t more = mu__system->recv(fd, bytes + n, sizeof bytes - n);
-        if (more == 0 || (more < 0 && errno != EAGAIN && errno != EWOULDBLOCK))
-            return MU_HTTP_MORE;
-        if (more < 0) {
-            mu__system->wait(fd, POLLIN, deadline_ns);
-            continue;
-        }
-        n += (size_t)more;
-        asked = mu__http_read(bytes, n);
+    if (c->fd >= 0)
+        mu__system->close(c->fd);
+    c->fd = -1;
+}
+
+// Reads what has come. False: the other end has gone.
+static bool receive(connection *c, mu_http *asked)
+{
+    *asked = MU_HTTP_MORE;
+    while (*asked == MU_HTTP_MORE) {
+        const ssize_t more = mu__system->recv(c->fd, c->bytes + c->n, sizeof c->bytes - c->n);
+        if (more <= 0)
+            return more < 0 && (errno == EAGAIN || errno == EWOULDBLOCK);
+        c->n += (size_t)more;
+        *asked = mu__http_read(c->bytes, c->n);
     }
-    return asked;
+    return true;
 }
 
 static void send_all(int fd, const char *bytes, size_t n, int64_t deadline_ns)
@@ -85,17 +98,14 @@ static void send_all(int fd, const char *bytes, size_t n, int64_t deadline_ns)
     }
 }
 
-static void answer(const mu_metrics_http *http, int fd)
+static void answer(const mu_metrics_http *http, int fd, mu_http asked)
 {
     static const char *const statuses[] = {[MU_HTTP_METRICS] = "200 OK", [MU_HTTP_NOT_FOUND] = "404 Not Found",
                                            [MU_HTTP_NO_METHOD] = "405 Method Not Allowed",
                                            [MU_HTTP_BAD] = "400 Bad Request"};
     const int64_t deadline_ns = mu__deadline_ns(REQUEST_SECONDS);
-    const mu_http asked = receive(fd, deadline_ns);
     mu_text body = {0}, head = {0};
     mu_error_value ignored;
-    if (asked == MU_HTTP_MORE)
-        return; // it has gone, or is too slow
     bool good = asked != MU_HTTP_METRICS || http->writer(http->arg, &body) == MU_OK;
     good = good && mu__text_put(&head, "HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: "
                                 "%zu\r\nConnection: close\r\n\r\n", statuses[asked], body.n) == MU_OK;
@@ -109,19 +119,64 @@ static void answer(const mu_metrics_http *http, int fd)
     mu__free(body.items);
 }
 
+static void step(mu_metrics_http *http, connection *c)
+{
+    mu_http asked = MU_HTTP_MORE;
+    const bool there = receive(c, &asked);
+    if (there && asked != MU_HTTP_MORE)
+        answer(http, c->fd, asked);
+    if (!there || asked != MU_HTTP_MORE)
+        drop(c);
+}
+
+// A free place, or that of the connection whose deadline comes first.
+static int place(mu_metrics_http *http)
+{
+    int oldest = 0;
+    for (int i = 0; i < MOST_CONNECTIONS; i++) {
+        if (http->connections[i].fd < 0)
+            return i;
+        if (http->connections[i].deadline_ns < http->connections[oldest].deadline_ns)
+            oldest = i;
+    }
+    step(http, &http->connections[oldest]); // its request may have come
+    drop(&http->connections[oldest]);
+    return oldest;
+}
+
+static void accept_all(mu_metrics_http *http)
+{
+    int fd;
+    while (!atomic_load(&http->ending) && (fd = mu__system->accept(http->listener)) >= 0) {
+        const int i = place(http);
+        http->connections[i].fd = fd;
+        http->connections[i].n = 0;
+        http->connections[i].deadline_ns = mu__deadline_ns(REQUEST_SECONDS);
+        if (!mu__system->poller_set(http->poller, fd, POLLIN, (uint64_t)i))
+            drop(&http->connections[i]);
+    }
+    // If descriptors are short, the connection stays in the backlog until one is free.
+    if (errno != EAGAIN && errno != EWOULDBLOCK)
+        mu__system->wait(http->listener, 0, mu__deadline_ns(IDLE_SECONDS));
+}
+
 static void serve(void *arg)
 {
     mu_metrics_http *http = arg;
+    mu_ready ready[MOST_CONNECTIONS + 1];
     while (!atomic_load(&http->ending)) {
-        const int fd = mu__system->accept(http->listener);
-        if (fd < 0) {
-            // If descriptors are short, the connection stays in the backlog until one is free.
-            const short events = errno == EAGAIN || errno == EWOULDBLOCK ? POLLIN : 0;
-            mu__system->wait(http->listener, events, mu__deadline_ns(IDLE_SECONDS));
-            continue;
+        const int n = mu__system->poller_wait(http->poller, ready, (int)MU_COUNT(ready), mu__deadline_ns(IDLE_SECONDS));
+        bool more = false;
+        for (int i = 0; i < n; i++) {
+            more |= ready[i].tag == LISTENER;
+            if (ready[i].tag < LISTENER && http->connections[ready[i].tag].fd >= 0)
+                step(http, &http->connections[ready[i].tag]);
         }
-        answer(http, fd);
-        mu__system->close(fd);
+        for (int i = 0; i < MOST_CONNECTIONS; i++)
+            if (http->connections[i].fd >= 0 && mu__now_ns() >= http->connections[i].deadline_ns)
+                drop(&http->connections[i]);
+        if (more)
+            accept_all(http);
     }
 }
 
@@ -138,6 +193,9 @@ static mu_status begin(mu_metrics_http *http, int port, mu_runtime *runtime)
         return mu__error(errno == EADDRINUSE ? MU_ALREADY_EXISTS : mu__errno_code(errno), "metrics cannot be served at "
                          "127.0.0.1:%d (MUSTER_METRICS_PORT): %s", port, strerror(errno));
     http->port = mu__endpoint_port(&at);
+    http->poller = mu__system->poller_new();
+    if (http->poller < 0 || !mu__system->poller_set(http->poller, http->listener, POLLIN, LISTENER))
+        return mu__error(mu__errno_code(errno), "metrics cannot be served (MUSTER_METRICS_PORT): %s", strerror(errno));
     http->thread = mu__worker_new("metrics", NULL, 1, runtime);
     return http->thread != NULL ? mu__worker_post(http->thread, serve, http) : mu_error_code();
 }
@@ -147,7 +205,11 @@ mu_metrics_http *mu__metrics_http_new(int port, mu_metrics_writer *writer, void 
     mu_metrics_http *http = mu__calloc(1, sizeof *http);
     if (http == NULL)
         return NULL;
-    *http = (mu_metrics_http){.listener = -1, .writer = writer, .arg = arg};
+    http->listener = http->poller = -1;
+    http->writer = writer;
+    http->arg = arg;
+    for (int i = 0; i < MOST_CONNECTIONS; i++)
+        http->connections[i].fd = -1;
     if (begin(http, port, runtime) == MU_OK)
         return http;
     mu__metrics_http_free(http);
@@ -162,6 +224,10 @@ void mu__metrics_http_free(mu_metrics_http *http)
         return;
     atomic_store(&http->ending, true);
     mu__worker_free(http->thread);
+    for (int i = 0; i < MOST_CONNECTIONS; i++)
+        drop(&http->connections[i]);
+    if (http->poller >= 0)
+        mu__system->close(http->poller);
     if (http->listener >= 0)
         mu__system->close(http->listener);
     mu__free(http);

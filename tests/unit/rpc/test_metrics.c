@@ -132,6 +132,43 @@ static void test_requests_of_strangers(void **state)
     free(endless);
 }
 
+static int connect_to(int port)
+{
+    const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    assert_true(fd >= 0);
+    assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
+    return fd;
+}
+
+// Connections that ask for nothing keep nobody from the numbers; one whose request comes in two parts gets its answer.
+static void test_silent_connections(void **state)
+{
+    enum { SILENT = 40, LIMIT_S = 20 }; // of which each would wait for 2 s
+    static const char first[] = "GET /metrics HT", rest[] = "TP/1.1\r\n\r\n";
+    int silent[SILENT];
+    char begin[16] = "";
+    (void)state;
+    mu_pool *pool = mu_pool_open();
+    mu_rpc_server *server = start_server();
+    const int port = mu__server_metrics_port(server);
+    for (int i = 0; i < SILENT; i++)
+        silent[i] = connect_to(port);
+    const int64_t began_ns = mu__now_ns();
+    const int parts = connect_to(port);
+    assert_int_equal(send(parts, first, strlen(first), MSG_NOSIGNAL), (int)strlen(first));
+    expect_answer(port, "GET /metrics HTTP/1.1\r\n\r\n", "HTTP/1.1 200 OK\r\n");
+    assert_int_equal(send(parts, rest, strlen(rest), MSG_NOSIGNAL), (int)strlen(rest));
+    assert_int_equal(recv(parts, begin, sizeof begin - 1, MSG_WAITALL), (int)sizeof begin - 1);
+    assert_string_equal(begin, "HTTP/1.1 200 OK");
+    assert_true(mu__now_ns() - began_ns < LIMIT_S * INT64_C(1000000000));
+    close(parts);
+    for (int i = 0; i < SILENT; i++)
+        close(silent[i]);
+    mu_pool_close(pool);
+}
+
 static void test_draining(void **state)
 {
     (void)state;
@@ -224,6 +261,7 @@ int main(void)
         cmocka_unit_test(test_names_of_methods_in_labels),
         cmocka_unit_test(test_the_sum_of_seconds_is_exact),
         cmocka_unit_test(test_requests_of_strangers),
+        cmocka_unit_test(test_silent_connections),
         cmocka_unit_test(test_draining),
         cmocka_unit_test(test_a_page_waits_for_descriptors),
         cmocka_unit_test(test_a_client_waits_for_descriptors),
