@@ -202,10 +202,10 @@ bool mu__layer_is_built(const mu_layer *layer);  // the layer and all of its sub
 // mu__layer_parameters counts the elements of the layer's weights, each weight once; 0 on error.
 int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only);
 
-// Options of a weight: objects or names (weight_option.h); NULL: no regularizer, no constraint.
 // Makes a weight's first value of what its initializer has drawn.
 typedef mu_tensor *mu_weight_adapt(const mu_layer *layer, mu_tensor *drawn);
 
+// Options of a weight: objects or names (weight_option.h); NULL: no regularizer, no constraint.
 typedef struct mu_weight_options {
     const void *initializer, *regularizer, *constraint;
     bool not_trainable;
