@@ -26,7 +26,9 @@ mu_status mu__sharding_check(const char *name, const mu_shape *shape, const mu_s
             return mu__error(MU_INVALID_ARGUMENT, "%s: %lld pieces along axis %d; expected 1 or more", name,
                              (long long)pieces, i);
         if (shape->dims[i] != MU_UNKNOWN && shape->dims[i] % pieces != 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d has size %lld, which %lld pieces do not divide", name, i,
+            return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d has size %lld, which %lld pieces do not divide; split "
+                             "another axis, or give each replica a number of rows that they divide "
+                             "(mu_dataset_batch(.drop_remainder = true) leaves a shorter last batch out)", name, i,
                              (long long)shape->dims[i], (long long)pieces);
         product = MU_MIN(product * MU_MIN(pieces, (int64_t)INT32_MAX), (int64_t)INT32_MAX);
     }
