@@ -222,6 +222,19 @@ static void test_errors_of_the_compiler_name_the_op(void **state)
     assert_non_null(run(&function));
 }
 
+// Passes over a program that has been read name a line in another way.
+static void test_errors_of_passes_name_the_op(void **state)
+{
+    (void)state;
+    static char text[] = "module {\n    // matmul (dense_1, train.c:42)\n    %v2 = 1\n    // tanh (train.c:43)\n}\n";
+    static const char *const words[] = {"op matmul (dense_1, train.c:42): ", "%all-to-all"};
+    mu__error(MU_INTERNAL, "RET_CHECK failure (hlo_verifier.cc:426) %%all-to-all, metadata={source_file=\"-\" "
+              "source_line=3 source_end_line=3}");
+    mu__pjrt_add_error_origin(&(mu_pjrt_text){.items = text, .n = sizeof text - 1});
+    const mu_error error = mu_error_take();
+    expect_words(&error, MU_INTERNAL, MU_COUNT(words), words);
+}
+
 // The memory needed is what the compiled program reports; the memory of the device is set by the test.
 static void test_memory_is_checked_before_the_launch(void **state)
 {
@@ -385,6 +398,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_a_folder_that_cannot_be_made, start_dumping_nowhere, end),
         cmocka_unit_test_setup_teardown(test_compiling_has_a_deadline, start_in_a_hurry, end),
         cmocka_unit_test_setup_teardown(test_errors_of_the_compiler_name_the_op, start, end),
+        cmocka_unit_test(test_errors_of_passes_name_the_op),
         cmocka_unit_test_setup_teardown(test_memory_is_checked_before_the_launch, start, end),
         cmocka_unit_test_setup_teardown(test_branches_follow_one_another, start, end),
     };

@@ -54,6 +54,9 @@ static mu_status load(const mu_pjrt_plan *plan, mu_pjrt_programs *p, int part, c
                                                   plan->client->off, options);
     if (mu__pjrt_compile_text(plan->client, plan->graph->name, text, options, bytes, &p->loaded[part]) != MU_OK) {
         mu__pjrt_add_error_origin(text);
+        if (p->span.partitions > 1 && mu_error_code() == MU_INTERNAL)
+            mu__error_context("in '%s', which is divided among %d logical devices; if XLA cannot divide it so, split "
+                              "another axis or tensor", plan->graph->name, p->span.partitions);
         if (mu_error_code() == MU_RESOURCE_EXHAUSTED)
             mu__pjrt_name_largest(plan, p);
         return mu_error_code();

@@ -1,13 +1,14 @@
 // Says which of the user's operations an error of XLA's compiler is about.
 //
-// XLA names a line and a column of the program's text ("…:12:5: error: …"), and the text has a comment above the
-// operations of each node with its op, its layer, the line of the user's program that made it, and its variables.
+// XLA names a line and a column of the program's text ("…:12:5: error: …") where it reads it, and later the line alone,
+// with the operation that came of it ("source_line=12"). The text has a comment above the operations of each node with
+// its op, its layer, the line of the user's program that made it, and its variables.
 #include "engine/pjrt/pjrt_plan.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 
-// The number of the first line that the message names as ":LINE:COLUMN"; 0: none.
+// The number of the first line that the message names as ":LINE:COLUMN", else as "source_line=LINE"; 0: none.
 static long named_line(const char *message)
 {
     for (const char *at = strchr(message, ':'); at; at = strchr(at + 1, ':')) {
@@ -18,7 +19,9 @@ static long named_line(const char *message)
         if (line > 0 && *end == ':' && isdigit((unsigned char)end[1]))
             return line;
     }
-    return 0;
+    static const char key[] = "source_line=";
+    const char *at = strstr(message, key);
+    return at ? strtol(at + sizeof key - 1, NULL, 10) : 0;
 }
 
 // The last comment on or before a line of the text; NULL: none.
