@@ -58,8 +58,9 @@ static mu_server *make_server(const mu_tool_arguments *a)
         return NULL;
     mu_server_args args = {.size = sizeof args, .cluster = cluster, .job_name = job, .task_index = task,
                            .given = a->values[TASK] != NULL ? ".task_index" : NULL, .max_bytes = (int64_t)max_bytes};
+    const bool named = job != NULL || mu_cluster_task_type(cluster) != NULL;
     mu_server *server = mu_server_new_with(&args);
-    if (server == NULL && mu_error_code() == MU_INVALID_ARGUMENT)
+    if (server == NULL && !named && mu_error_code() == MU_INVALID_ARGUMENT)
         mu__error_context("muster serve takes the task as --job and --task, and without a description of the cluster "
                           "--address HOST:PORT");
     return server;

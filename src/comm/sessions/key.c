@@ -74,6 +74,11 @@ static mu_status check_text(const char *path, const char *text, size_t bytes)
                              "with "
                              "`openssl rand -hex 32 > %s`",
                              path, i, (unsigned)(unsigned char)text[i], path);
+    if (bytes == 0 || strchr("\r\n", text[0]) != NULL)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s has no key: %s; the cluster's key is the first line. Make the file with "
+                         "`openssl rand -hex 32 > %s`",
+                         path, bytes == 0 ? "the file is empty" : "its first line is empty", path);
     return MU_OK;
 }
 

@@ -165,6 +165,11 @@ static int key_rank(int rank, void *arg)
     fclose(file);
     CHECK(mu__mesh_key(&key) == MU_INVALID_ARGUMENT && key == NULL);
     CHECK_TAKEN(MU_INVALID_ARGUMENT, "is not a text: byte 64 is 0");
+    file = fopen(path, "w");
+    CHECK(file != NULL && fputs("\n" TEST_KEY, file) >= 0);
+    fclose(file);
+    CHECK(mu__mesh_key(&key) == MU_INVALID_ARGUMENT && key == NULL);
+    CHECK_TAKEN(MU_INVALID_ARGUMENT, "has no key: its first line is empty");
     unlink(path);
     // No message shows the key.
     char *text = NULL;
