@@ -272,7 +272,8 @@ typedef struct mu_reduce_args {
 } mu_reduce_args;
 // mu_reduce adds or averages a value over the replicas: mu_reduce(strategy, MU_SUM, losses). With axes, MEAN weights
 // every element equally. Without axes the value of an only replica is returned as it is, also by MEAN; the mean of
-// several replicas' integers is a float64. Errors: INVALID_ARGUMENT if replicas differ in type or shape (with an axis,
+// several replicas' integers has the type that mu_divide gives: float64 of int32 and int64, float32 of shorter ones (so
+// in all functions below). Errors: INVALID_ARGUMENT if replicas differ in type or shape (with an axis,
 // sizes along it may differ), for bools and strings, and for SUM of what is the same on all of several replicas: a
 // plain tensor other than 0, a mirrored value, a variable that is not ON_READ.
 #define mu_reduce(...) mu_reduce_with(MU_ARGS(mu_reduce_args, #__VA_ARGS__, __VA_ARGS__))
@@ -284,7 +285,8 @@ MU_API const char *mu_reduce_op_name(mu_reduce_op op);
 MU_API int mu_reduce_op_from_name(const char *name);
 
 // mu_strategy_gather concatenates the replicas' tensors along an axis, in replica order; in a nest, each leaf. A value
-// that is the same on all replicas is returned unchanged, except that plain tensors are gathered from several workers.
+// that is the same on all replicas is returned unchanged, except that plain tensors are gathered from several workers;
+// so is the value of an only replica, whatever the axis.
 // Errors: INVALID_ARGUMENT if ranks differ, or sizes of other axes; UNIMPLEMENTED for indexed slices.
 MU_API mu_value *mu_strategy_gather(mu_strategy *strategy, mu_value *value, int axis);
 
@@ -394,9 +396,10 @@ MU_API int mu_replica_count(void);
 MU_API mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *arguments, void *arg), void *arg,
                                mu_value *arguments);
 
-// mu_all_reduce reduces a tensor over all replicas; every replica gets the result. The mean of integers is a float64.
-// Errors (of all collectives): FAILED_PRECONDITION in cross-replica context; INVALID_ARGUMENT on every replica if
-// shapes or axes differ, INTERNAL if types or operations do, which is TensorFlow's code. Collective.
+// mu_all_reduce reduces a tensor over all replicas; every replica gets the result, an only one what it brought. The
+// mean of several replicas' integers is a float. Errors (of all collectives): FAILED_PRECONDITION in cross-replica
+// context; INVALID_ARGUMENT on every replica if shapes or axes differ, INTERNAL if types or operations do, which is
+// TensorFlow's code. Collective.
 MU_API mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value);
 
 // mu_all_gather concatenates the replicas' tensors along an axis, in replica order; every replica gets the result.
@@ -408,7 +411,7 @@ MU_API mu_value *mu_all_gather_value(mu_value *value, int axis);
 
 // mu_reduce_scatter reduces a tensor over all replicas and divides the result along an axis into equal parts, of which
 // each replica gets the one of its id: [6, 4] on 3 replicas becomes [2, 4] along axis 0. Half of an all-reduce, and
-// mu_all_gather is the other. All replicas bring the same shape. The mean of integers is a float64. Its gradient is an
+// mu_all_gather is the other. All replicas bring the same shape. The mean is that of mu_all_reduce. Its gradient is an
 // all-gather. Errors: INVALID_ARGUMENT if the number of replicas does not divide the size of the axis, and on every
 // replica if shapes, axes or operations differ; types that differ are INTERNAL, as in mu_all_reduce. Collective.
 MU_API mu_tensor *mu_reduce_scatter(mu_reduce_op op, mu_tensor *value, int axis);

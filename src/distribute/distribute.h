@@ -347,7 +347,8 @@ int mu__group_by_size(int n, const int64_t *bytes, int64_t bytes_per_pack, int *
 mu_value *mu__reduce_value(mu_strategy *strategy, const char *what, mu_reduce_op op, mu_value *value);
 // mu__reduce_tensors adds `n` tensors of one shape in order, on the calling thread; MEAN divides by n.
 mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors);
-// mu__mean_of and mu__mean_over use true division: integers give float64.
+// mu__mean_of and mu__mean_over use true division, as mu_divide does: mu__mean_dtype is the type that a mean has.
+mu_dtype mu__mean_dtype(mu_dtype dtype);
 mu_tensor *mu__mean_of(mu_tensor *sum, int count);
 mu_tensor *mu__mean_over(mu_tensor *sum, mu_tensor *count);
 // mu__divide_by_count divides and keeps the type (integers truncate).

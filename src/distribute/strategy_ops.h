@@ -232,6 +232,7 @@ mu_value *mu__traced_gather(mu_strategy *strategy, mu_value *value, int axis);
 mu_value *mu__traced_gather_workers(mu_strategy *strategy, mu_value *value, int axis);
 mu_value *mu__traced_results(const mu_strategy *strategy, mu_value *value);
 mu_value *mu__traced_components(mu_variable *variable);
+mu_tensor *mu__traced_first_copy(mu_variable *variable);
 mu_tensor *mu__traced_read(mu_variable *variable);
 mu_value *mu__traced_update(const mu_updating *u);
 mu_value *mu__traced_broadcast(mu_value *value, int copies);

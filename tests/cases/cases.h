@@ -58,6 +58,7 @@ void pins_of_files(mu_strategy *strategy);
 void pins_of_gathers(mu_strategy *strategy);
 void pins_of_restarts(mu_strategy *strategy);
 void pins_of_shards(mu_strategy *strategy);
+void pins_of_first_replicas(mu_strategy *strategy);
 // Of preempted.c, likewise:
 void ps_158(mu_strategy *strategy);
 void ps_161(mu_strategy *strategy);

@@ -611,7 +611,41 @@ static void inputs_are_kept(void)
     EXPECT(value, 1, 2, 3, 4);
 }
 
+// ---- Copies that differ -------------------------------------------------------------------------
+
+static mu_value *read_across(mu_strategy *strategy, mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_value *v = mu_value_at(mu_variables(arg, MU_END), 0);
+    return mu_list(read_of(arg), mu_reduce(strategy, MU_MEAN, v), MU_END);
+}
+
+static mu_value *part_and_read(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_variable_assign(arg, mu_add(id(), scalar(4)));
+    return mu_merge_call(read_across, arg, NULL);
+}
+
+// Replicas that assign by aggregation NONE have copies of their own; outside of replicas the first counts, in a merge
+// that is traced too.
+static void first_of_copies(void)
+{
+    for (int i = 0; i < 4; i++) {
+        mu_strategy *s = mirrored(2 + i / 2);
+        mu_variable *v = on_write(s, 1, MU_AGGREGATION_NONE);
+        mu_value *all = mu_local_results(s, RUN(i % 2)(s, part_and_read, v));
+        EXPECT(mu_value_at(all, mu_value_count(all) - 1), 4, 4);
+        EXPECT(read_of(v), 4);
+        if (i < 2)
+            EXPECT(components(v), 4, 5);
+        else
+            EXPECT(components(v), 4, 5, 6);
+    }
+}
+
 const one_case pin_core_cases[] = {
+    {"pin_first_of_copies", first_of_copies, NULL},
     {"pin_inputs_are_kept", inputs_are_kept, NULL},
     {"pin_states_in_run", states_in_run, NULL},
     {"pin_set_in_turn", set_in_turn, NULL},

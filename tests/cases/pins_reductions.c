@@ -177,7 +177,87 @@ static void steps_and_types(void)
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
 }
 
+// ---- Types --------------------------------------------------------------------------------------
+
+typedef struct typed {
+    mu_dtype dtype;
+    int axis;
+} typed;
+
+// [r + 1, r + 2] in the given type.
+static mu_tensor *two_of(mu_dtype dtype, int r)
+{
+    return mu_cast(VECTOR(r + 1, r + 2), dtype);
+}
+
+static mu_value *mean_of_own(mu_value *arguments, void *arg)
+{
+    const typed *t = arg;
+    (void)arguments;
+    return mu_of(mu_all_reduce(MU_MEAN, mu_cast(mu_add(id(), VECTOR(1, 2)), t->dtype)));
+}
+
+static mu_value *merge_mean(mu_strategy *strategy, mu_value *arguments, void *arg)
+{
+    const typed *t = arg;
+    mu_value *x = mu_value_at(arguments, 0);
+    return t->axis < 0 ? mu_reduce(strategy, MU_MEAN, x) : mu_reduce(strategy, MU_MEAN, x, t->axis);
+}
+
+static mu_value *mean_in_merge(mu_value *arguments, void *arg)
+{
+    const typed *t = arg;
+    (void)arguments;
+    return mu_merge_call(merge_mean, arg, mu_list(mu_cast(mu_add(id(), VECTOR(1, 2)), t->dtype), MU_END));
+}
+
+#define EXPECT_TYPE(value, wanted) CHECK(mu_tensor_dtype(mu_value_tensor(value)) == (wanted))
+
+// Integers are divided as mu_divide does: 32 and 64 bits give float64, fewer float32.
+static void means_of_integers(void)
+{
+    static const mu_dtype types[][2] = {{MU_I8, MU_F32},  {MU_U8, MU_F32},  {MU_I16, MU_F32},   {MU_I32, MU_F64},
+                                        {MU_I64, MU_F64}, {MU_F16, MU_F16}, {MU_BF16, MU_BF16}, {MU_F64, MU_F64}};
+    mu_strategy *s = mirrored(2);
+    for (size_t i = 0; i < MU_COUNT(types); i++) {
+        typed t = {types[i][0], -1};
+        mu_value *parts = per_replica_of(2, (mu_tensor *[]){two_of(t.dtype, 0), two_of(t.dtype, 1)});
+        mu_value *seen[] = {mu_reduce(s, MU_MEAN, parts), mu_reduce_to(s, MU_MEAN, parts),
+                            mu_cross_device_reduce(mu_hierarchical_copy(1), MU_MEAN, parts, mu_of(scalar(0)))};
+        for (size_t k = 0; k < MU_COUNT(seen); k++) {
+            EXPECT_TYPE(seen[k], types[i][1]);
+            EXPECT(seen[k], 1.5, 2.5);
+        }
+        EXPECT_TYPE(mu_reduce(s, MU_MEAN, parts, 0), types[i][1]);
+        for (int k = 0; k < 4; k++) {
+            replica_fn *fn = k / 2 ? mean_in_merge : mean_of_own;
+            mu_value *all = mu_local_results(s, k % 2 ? traced(s, fn, &t) : eager(s, fn, &t));
+            EXPECT_TYPE(mu_value_at(all, 0), types[i][1]);
+            EXPECT(mu_value_at(all, mu_value_count(all) - 1), 1.5, 2.5);
+        }
+    }
+}
+
+// What an only replica has is returned as it is: its type, by MEAN too, and along any axis that it has or has not.
+static void an_only_replica(void)
+{
+    mu_strategy *kinds[] = {mirrored(1), mu_one_device_strategy("CPU:0"), mu_default_strategy()};
+    for (size_t i = 0; i < MU_COUNT(kinds); i++) {
+        typed t = {MU_I32, -1};
+        for (int k = 0; k < 2; k++) {
+            mu_value *seen = k ? traced(kinds[i], mean_of_own, &t) : eager(kinds[i], mean_of_own, &t);
+            EXPECT_TYPE(seen, MU_I32);
+            EXPECT(seen, 1, 2);
+        }
+        mu_value *own = i < 2 ? per_replica_of(1, (mu_tensor *[]){VECTOR(3, 4)}) : mu_of(VECTOR(3, 4));
+        EXPECT(mu_strategy_gather(kinds[i], own, 7), 3, 4);
+        EXPECT(mu_strategy_gather(kinds[i], mu_of(scalar(5)), 0), 5);
+    }
+}
+
 const one_case pin_reduction_cases[] = {
+    {"pin_means_of_integers", means_of_integers, NULL},
+    {"pin_an_only_replica", an_only_replica, NULL},
     {"pin_reductions_of_variables", reductions_of_variables, NULL},
     {"pin_slices_of_other_lengths", slices_of_other_lengths, NULL},
     {"pin_mixed_reductions", mixed_reductions, NULL},

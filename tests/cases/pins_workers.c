@@ -261,3 +261,40 @@ void pins_of_shards(mu_strategy *s)
     if (worker(s) == 0)
         unlink(path);
 }
+
+// ---- The first replica --------------------------------------------------------------------------
+
+static mu_value *read_merged(mu_strategy *strategy, mu_value *arguments, void *arg)
+{
+    (void)strategy, (void)arguments;
+    return read_of(arg);
+}
+
+static mu_value *part_and_merge(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    mu_variable_assign(arg, mu_add(id(), scalar(4)));
+    mu_value *merged = mu_merge_call(read_merged, arg, NULL);
+    mu_sync_on_read(true);
+    mu_value *in_sync = read_of(arg);
+    mu_sync_on_read(false);
+    return mu_list(merged, in_sync, MU_END);
+}
+
+// An ON_READ variable with aggregation ONLY_FIRST_REPLICA reads as the first replica of all has it, on every worker:
+// outside of replicas, in merges, traced or not, and in sync-on-read contexts.
+void pins_of_first_replicas(mu_strategy *s)
+{
+    for (int i = 0; i < 2; i++) {
+        mu_variable *v = on_read(s, 1, MU_AGGREGATION_ONLY_FIRST_REPLICA);
+        mu_value *all = mu_local_results(s, RUN(i)(s, part_and_merge, v));
+        for (int r = 0; r < mu_value_count(all); r++)
+            EXPECT(mu_value_at(all, r), 4, 4);
+        EXPECT(read_of(v), 4);
+        MU_SCOPE(s)
+            EXPECT(read_of(v), 4);
+        mu_variable *w = on_write(s, 0, MU_AGGREGATION_NONE);
+        CHECK(mu_variable_assign(w, mu_variable_read(v)) == MU_OK);
+        EXPECT(read_of(w), 4);
+    }
+}

@@ -604,6 +604,8 @@ const one_case worker_cases[] = {
     {"pin_workers_restarts", .on_workers = pins_of_restarts, .workers = 2, .replicas = 1,
      .options = "--max-restarts 1"},
     {"pin_workers_shards", .on_workers = pins_of_shards, .workers = 2, .replicas = 1},
+    {"pin_workers_first_replicas", .on_workers = pins_of_first_replicas, .workers = 2, .replicas = 1},
+    {"pin_workers_first_of_four", .on_workers = pins_of_first_replicas, .workers = 2, .replicas = 2},
     {0},
 };
 

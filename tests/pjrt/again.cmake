@@ -62,6 +62,7 @@ run_again(TESTS distribute/test_accumulator distribute/test_announce distribute/
   distribute/test_variables distribute/test_variants distribute/test_ways)
 run_again(SLOW TESTS distribute/test_central distribute/test_tpu distribute/test_worker_shapes)
 not_again("formulas over sizes, without tensors" distribute/test_partitioner)
+not_again("its strategies and workers compute on CPU devices" distribute/test_random_steps)
 not_again("workers and servers compute on CPU devices" coordinator/* rpc/* distribute/test_function_service
   distribute/test_parameter_server)
 

@@ -174,6 +174,8 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
     }
     if (mu__refuse_in_calls(false, "mu_all_reduce", other_calls) != MU_OK)
         return NULL;
+    if (mu_replica_count() == 1)
+        return value;
     mu_tensor *reduced = NULL;
     const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers may be a fraction
     const char *name = whole ? "mean of integers" : NULL;                   // which is a sum to the collective
@@ -246,7 +248,7 @@ mu_tensor *mu_reduce_scatter(mu_reduce_op op, mu_tensor *value, int axis)
     if (attrs.axis < 0)
         return NULL;
     mu_tensor *reduced = mu__apply1(&mu_op_reduce_scatter, &attrs, value);
-    return reduced && whole ? mu__mean_of(reduced, ranks) : reduced;
+    return reduced && whole && ranks > 1 ? mu__mean_of(reduced, ranks) : reduced;
 }
 
 static mu_status add_pair(const mu_replica_pair *pairs, int i, int ranks, int64_t *sources)
@@ -291,6 +293,8 @@ mu_tensor *mu_collective_permute(mu_tensor *value, const mu_replica_pair *pairs,
 static mu_value *reduce_slices(mu_reduce_op op, const mu_value *slices)
 {
     const char *name = op == MU_SUM ? "sum of slices" : "mean of slices";
+    if (mu_replica_count() == 1)
+        return (mu_value *)slices;
     mu_tensor *values = mu__all_gather_named(mu_at(slices, 0), 0, name);
     mu_tensor *indices = mu__all_gather_named(mu_at(slices, 1), 0, name);
     if (op == MU_MEAN && values)

@@ -15,10 +15,16 @@ mu_tensor *mu__divide_by_count(mu_tensor *value, int count)
     return mu_cast(quotient, value->dtype);
 }
 
-// True division, as in TensorFlow: the mean of integers is a float64.
+mu_dtype mu__mean_dtype(mu_dtype dtype)
+{
+    if (mu__dtype_is_float(dtype))
+        return dtype;
+    return mu_dtype_bytes(dtype) >= 4 ? MU_F64 : MU_F32;
+}
+
 mu_tensor *mu__mean_over(mu_tensor *sum, mu_tensor *count)
 {
-    mu_dtype wide = mu__dtype_is_float(sum->dtype) ? sum->dtype : MU_F64;
+    const mu_dtype wide = mu__mean_dtype(sum->dtype);
     return mu_divide(mu_cast(sum, wide), mu_cast(count, wide));
 }
 

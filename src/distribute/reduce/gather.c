@@ -5,12 +5,15 @@
 
 // ---- Gather -------------------------------------------------------------------------------------
 
-// Checks that parts differ only in size along the axis; mu_concat would name its own inputs.
+// Checks that parts differ only in size along the axis; mu_concat would name its own inputs. An only part is returned
+// as it is, as in TensorFlow, whatever the axis.
 static mu_status fit_together(const char *whose, int n, mu_tensor *const *parts, int axis)
 {
     char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
+    if (n == 1)
+        return MU_OK;
     const int at = mu__axis(axis, parts[0]->shape.rank, "mu_strategy_gather");
-    if (n > 1 && parts[0]->dtype == MU_STRING)
+    if (parts[0]->dtype == MU_STRING)
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_strategy_gather: %s 0 has strings, which stay on their replica; take each replica's "
                          "(mu_local_results), or turn them into numbers first (mu_string_lookup, mu_hashing)", whose);

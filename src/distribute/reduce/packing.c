@@ -86,7 +86,7 @@ mu_cross_device_ops_new(mu_tensor *(*reduce)(mu_reduce_op op, int n, mu_tensor *
     return new_ops(reduce, arg, 0, "mu_cross_device_ops_new");
 }
 
-// Checks the result of a user's function: same type and shape as the parts; the mean of integers may be a float64.
+// Checks the result of a user's function: same type and shape as the parts; the mean of integers may be a float.
 static mu_status check_reduced(mu_reduce_op op, const mu_tensor *part, const mu_tensor *reduced)
 {
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
@@ -95,7 +95,7 @@ static mu_status check_reduced(mu_reduce_op op, const mu_tensor *part, const mu_
                          "the function given to mu_cross_device_ops_new returned %s; it must return the %s of the "
                          "parts, or call mu_fail before it returns NULL",
                          reduced ? "something that is not a tensor" : "NULL", op == MU_SUM ? "sum" : "mean");
-    const bool fraction = op == MU_MEAN && !mu__dtype_is_float(part->dtype) && reduced->dtype == MU_F64;
+    const bool fraction = op == MU_MEAN && reduced->dtype == mu__mean_dtype(part->dtype);
     if ((reduced->dtype == part->dtype || fraction) && mu__shape_equal(&reduced->shape, &part->shape))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,

@@ -82,13 +82,16 @@ static int copy_in_force(const mu_variable *variable)
     return i;
 }
 
+// A trace outside of replicas runs on every replica, each with its own copy, and copies may differ.
 static mu_tensor *mirrored_read(mu_variable *variable)
 {
     if (in_replica() || mu__updating())
         return mu__variable_read(variable);
     if (mu__need_cross_replica(owner_of(variable), "mu_variable_read") != MU_OK)
         return NULL;
-    return mu__variable_component(variable, copy_in_force(variable));
+    return mu__traced_replica() && variable->n_components > 1
+               ? mu__traced_first_copy(variable)
+               : mu__variable_component(variable, copy_in_force(variable));
 }
 
 // A tensor made outside of the replica function is one value, which has no sum over replicas, unless it is zero.
@@ -265,11 +268,22 @@ static void refuse_read(const mu_variable *variable)
               variable->resource.name);
 }
 
+// The first replica is that of all workers, on replicas in a sync-on-read context too.
+static mu_tensor *read_first(mu_variable *variable)
+{
+    char what[MU_ATTR_TEXT_BYTES];
+    mu_strategy *strategy = owner_of(variable);
+    mu_tensor *first = mu__variable_component(variable, 0);
+    return first ? strategy->ops->cross_worker->broadcast_tensor(
+                       strategy, mu__access_text("read of", variable, what), first)
+                 : NULL;
+}
+
 mu_tensor *mu__read_components(mu_variable *variable)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
     if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
-        return mu__variable_component(variable, 0);
+        return read_first(variable);
     if (variable->aggregation == MU_AGGREGATION_NONE) {
         refuse_read(variable);
         return NULL;
