@@ -305,6 +305,8 @@ mu_value *mu__update_copy(const mu_updating *u, int i, mu_value *arguments);
 const char *mu__update_function(mu_update kind);
 // mu__variable_component reads one component in any context. The result belongs to the pool.
 mu_tensor *mu__variable_component(mu_variable *variable, int i);
+// mu__first_copy gives each replica the copy of its worker's first one; `own` is the replica's own copy. Collective.
+mu_tensor *mu__first_copy(const mu_variable *variable, mu_tensor *own);
 
 // ---- Ways of reducing (packing.c) ---------------------------------------------------------------
 

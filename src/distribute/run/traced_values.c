@@ -270,18 +270,11 @@ mu_value *mu__traced_components(mu_variable *variable)
     return all ? mu__give(mu__value_container(MU_VALUE_LIST, all->n, all->items, NULL)) : NULL;
 }
 
-// Of workers with several replicas each the first of its own, as eagerly.
 mu_tensor *mu__traced_first_copy(mu_variable *variable)
 {
-    char what[MU_ATTR_TEXT_BYTES];
-    const mu_strategy *owner = variable->owner;
-    if (owner->n_local < owner->n_replicas) {
-        mu_value *each = mu__traced_components(variable);
-        return each ? mu_at(each, 0) : NULL;
-    }
     mu_saved_context before = enter();
     mu_tensor *own = mu__variable_read(variable);
-    mu_tensor *first = own ? mu__broadcast_from_first(own, mu__access_text("read of", variable, what)) : NULL;
+    mu_tensor *first = own ? mu__first_copy(variable, own) : NULL;
     mu__leave_replica(before);
     return first;
 }

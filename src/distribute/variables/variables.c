@@ -268,22 +268,11 @@ static void refuse_read(const mu_variable *variable)
               variable->resource.name);
 }
 
-// The first replica is that of all workers, on replicas in a sync-on-read context too.
-static mu_tensor *read_first(mu_variable *variable)
-{
-    char what[MU_ATTR_TEXT_BYTES];
-    mu_strategy *strategy = owner_of(variable);
-    mu_tensor *first = mu__variable_component(variable, 0);
-    return first ? strategy->ops->cross_worker->broadcast_tensor(
-                       strategy, mu__access_text("read of", variable, what), first)
-                 : NULL;
-}
-
 mu_tensor *mu__read_components(mu_variable *variable)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
     if (variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA)
-        return read_first(variable);
+        return mu__variable_component(variable, 0); // this worker's first one, without communication
     if (variable->aggregation == MU_AGGREGATION_NONE) {
         refuse_read(variable);
         return NULL;
@@ -292,6 +281,18 @@ mu_tensor *mu__read_components(mu_variable *variable)
         if (!(parts[i] = mu__variable_component(variable, i)))
             return NULL;
     return reduce_replicas(variable, "read of", variable->n_components, parts);
+}
+
+mu_tensor *mu__first_copy(const mu_variable *variable, mu_tensor *own)
+{
+    char what[MU_ATTR_TEXT_BYTES];
+    const mu_strategy *owner = owner_of(variable);
+    mu_tensor *copies[MU_MAX_REPLICAS];
+    mu__access_text("read of", variable, what);
+    if (owner->n_local == owner->n_replicas)
+        return mu__broadcast_from_first(own, what);
+    mu_tensor *row = mu_expand_dims(own, 0), *all = row ? mu__all_gather_named(row, 0, what) : NULL;
+    return all && mu_unstack(all, owner->n_replicas, 0, copies) == MU_OK ? copies[owner->first_replica] : NULL;
 }
 
 // In a sync-on-read context, replicas read the value that is seen outside of them.
@@ -305,7 +306,7 @@ static mu_tensor *read_in_sync(mu_variable *variable)
     switch (variable->aggregation) {
     case MU_AGGREGATION_SUM: return all_reduce_named(what, MU_REDUCTION_SUM, own);
     case MU_AGGREGATION_MEAN: return all_reduce_named(what, MU_REDUCTION_MEAN, own);
-    case MU_AGGREGATION_ONLY_FIRST_REPLICA: return mu__broadcast_from_first(own, what);
+    case MU_AGGREGATION_ONLY_FIRST_REPLICA: return mu__first_copy(variable, own);
     case MU_AGGREGATION_NONE: break;
     }
     refuse_read(variable);

@@ -145,8 +145,9 @@ static mu_value *update_copy(mu_variable *variable, mu_value *arguments, void *a
 // Copies that differ are read as the first one, of each worker.
 static bool may_differ(const run *r, int variable)
 {
-    return r->program->on_workers && r->program->aggregation[variable] == MU_AGGREGATION_NONE &&
-           r->program->synchronization[variable] == MU_SYNCHRONIZATION_ON_WRITE;
+    const bool on_write = r->program->synchronization[variable] == MU_SYNCHRONIZATION_ON_WRITE;
+    return r->program->on_workers &&
+           r->program->aggregation[variable] == (on_write ? MU_AGGREGATION_NONE : MU_AGGREGATION_ONLY_FIRST_REPLICA);
 }
 
 static bool stays_equal(const run *r, int variable)
