@@ -35,7 +35,11 @@ typedef struct mu_dataset_image_folder_args {
     uint64_t seed;                 // of the shuffle and the split; default: from the program's seed
     double validation_split;       // the share of the files, from 0 to below 1, that is kept for validation
     const char *subset;            // "training" or "validation", with validation_split
-    const char *interpolation;     // "bilinear" (default) or "nearest"
+    // "bilinear" (default), "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian" or "mitchellcubic", as in
+    // tf.image.resize without antialiasing. Cubic and Lanczos's kernels go beyond 0 and 255
+    const char *interpolation;
+    bool crop_to_aspect_ratio;     // cuts the image's middle out, in the proportion of image_size, before it is resized
+    bool pad_to_aspect_ratio;      // keeps the image's proportion, and puts zeros at two of its sides
 } mu_dataset_image_folder_args;
 
 // mu_dataset_image_folder makes a dataset of the JPEG and PNG files in a folder: each folder in it is a class, numbered

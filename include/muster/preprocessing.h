@@ -118,7 +118,8 @@ typedef struct mu_resizing_args {
     const char *given;
     int height, width;
     mu_keyword_only only_;
-    const char *interpolation;               // "bilinear" (default), "nearest", "bicubic", "lanczos3" or "lanczos5"
+    // "bilinear" (default), "nearest", "bicubic", "lanczos3", "lanczos5" or "area" (which has no antialiasing)
+    const char *interpolation;
     bool crop_to_aspect_ratio;               // cut what is too high or too wide, at both sides, before resizing
     bool pad_to_aspect_ratio;                // fill up what is too low or too narrow instead, at both sides
     const char *fill_mode;                   // "constant", the only one

@@ -239,7 +239,8 @@ typedef struct mu_up_sampling2d_args {
     int factor;                              // Keras's size; default 2
     mu_keyword_only only_;
     int factor_per_axis[3];
-    const char *interpolation;               // "nearest" (default), "bilinear", "bicubic", "lanczos3" or "lanczos5"
+    // "nearest" (default), "bilinear", "bicubic", "lanczos3", "lanczos5" or "area"
+    const char *interpolation;
     const char *name;
     const char *dtype;
 } mu_up_sampling2d_args;

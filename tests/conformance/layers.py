@@ -171,7 +171,7 @@ LAYERS += [
        {"bin_boundaries": BOUNDARIES, "n_bin_boundaries": 3}, (3,), 0) for mode in ("int", "one_hot", "multi_hot", "count")),
     ("Resizing", "mu_resizing", {"height": 5, "width": 11}, {}, IMAGE, 0),
     *(("Resizing", "mu_resizing", {"height": 5, "width": 23, "interpolation": method, "antialias": antialias}, {}, IMAGE, 0)
-      for method in ("bilinear", "nearest", "bicubic", "lanczos3", "lanczos5") for antialias in (False, True)),
+      for method in ("bilinear", "nearest", "bicubic", "lanczos3", "lanczos5", "area") for antialias in (False, True)),
     *(("Resizing", "mu_resizing", {"height": height, "width": width, "pad_to_aspect_ratio": True, "fill_value": value}, {}, IMAGE, 0)
       for height, width, value in ((5, 4, 0.5), (4, 19, -1.0), (9, 9, 0.0))),
     ("Resizing", "mu_resizing", {"height": 4, "width": 12, "interpolation": "nearest", "crop_to_aspect_ratio": True},
@@ -346,7 +346,7 @@ def compare_direct(report, mu, floatx, row):
 
 def integer_models():
     """Models whose inputs are integers: name, model, the inputs' highest values."""
-    layers, methods = tf.keras.layers, ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
+    layers, methods = tf.keras.layers, ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5", "area")
     for dtype, highest in (("uint8", 255), ("int32", 1000)):
         image = layers.Input((9, 8, 3), dtype=dtype)
         outputs = [layers.Resizing(5, 23, interpolation=method, antialias=antialias)(image)

@@ -1,8 +1,9 @@
 // Datasets of the images in a folder, labelled by the folders that they are in.
 #include "data/formats/image.h"
 #include "data/formats/labelled_folder.h"
+#include "ops/spatial/image_size.h"
 
-#include <muster/nn.h>
+#include <math.h>
 #include <muster/ops.h>
 
 #define MOST_FILE_BYTES ((size_t)1 << 28)
@@ -16,8 +17,42 @@ static const mu_folder_kind images = {"mu_dataset_image_folder", "mu_dataset_ima
 typedef struct image_args {
     mu_folder_labels labels;
     int height, width, channels;
-    bool nearest;
+    bool crops, pads;            // to the proportion of height to width
+    int interpolation;           // of mu__resize_methods
 } image_args;
+
+static mu_tensor *resize(mu_tensor *x, int64_t height, int64_t width, const image_args *args)
+{
+    return mu__resize_images_now(x, height, width, mu__resize_methods[args->interpolation]);
+}
+
+// tf.image.resize_with_pad, which computes in float32. Its image that is under a pixel high or wide fails; here it has
+// one.
+static mu_tensor *resize_with_pad(mu_tensor *x, const image_args *args)
+{
+    const float height = (float)mu_tensor_dim(x, 1), width = (float)mu_tensor_dim(x, 2);
+    const float full_height = (float)args->height, full_width = (float)args->width;
+    const float ratio = fmaxf(width / full_width, height / full_height);
+    const int64_t rows = MU_MAX((int64_t)(height / ratio), 1), columns = MU_MAX((int64_t)(width / ratio), 1);
+    const int64_t top = MU_MAX((int64_t)floorf((full_height - height / ratio) / 2), 0);
+    const int64_t left = MU_MAX((int64_t)floorf((full_width - width / ratio) / 2), 0);
+    const int64_t before[] = {0, top, left, 0};
+    const int64_t after[] = {0, args->height - top - rows, args->width - left - columns, 0};
+    return mu_pad(resize(x, rows, columns, args), before, after, "constant", 0);
+}
+
+// `image` is uint8 [height, width, channels].
+static mu_tensor *resized(mu_tensor *image, const image_args *args)
+{
+    mu_tensor *x = mu_expand_dims(image, 0);
+    if (args->crops)
+        x = mu__crop_to_ratio(x, args->height, args->width);
+    x = mu_cast(x, MU_F32);
+    if (x == NULL)
+        return NULL;
+    x = args->pads ? resize_with_pad(x, args) : resize(x, args->height, args->width, args);
+    return mu_squeeze(x, 0);
+}
 
 static mu_tensor *load(const void *arguments, const char *path)
 {
@@ -32,8 +67,7 @@ static mu_tensor *load(const void *arguments, const char *path)
         mu__error_context("in %s", path);
         return NULL;
     }
-    return mu_image_resize(mu_cast(image, MU_F32), args->height, args->width,
-                           args->nearest ? MU_RESIZE_NEAREST : MU_RESIZE_BILINEAR);
+    return resized(image, args);
 }
 
 static mu_status image_next(mu_stage *stage, mu_item *item, bool *end)
@@ -63,7 +97,6 @@ static const mu_stage_ops image_stage = {
 static mu_status complete(mu_dataset_image_folder_args *a)
 {
     static const char *const colors[] = {"rgb", "grayscale", "rgba", NULL};
-    static const char *const ways[] = {"bilinear", "nearest", NULL};
     a->label_mode = a->label_mode != NULL ? a->label_mode : "int";
     a->color_mode = a->color_mode != NULL ? a->color_mode : "rgb";
     a->interpolation = a->interpolation != NULL ? a->interpolation : "bilinear";
@@ -71,7 +104,10 @@ static mu_status complete(mu_dataset_image_folder_args *a)
     if (a->image_size[0] == 0 && a->image_size[1] == 0)
         a->image_size[0] = a->image_size[1] = 256;
     MU_TRY(mu__folder_word(images.function, "color_mode", a->color_mode, colors));
-    MU_TRY(mu__folder_word(images.function, "interpolation", a->interpolation, ways));
+    MU_TRY(mu__folder_word(images.function, "interpolation", a->interpolation, mu__resize_methods));
+    if (a->crop_to_aspect_ratio && a->pad_to_aspect_ratio)
+        return mu__error(MU_INVALID_ARGUMENT, "%s: crop_to_aspect_ratio and pad_to_aspect_ratio are both true; give "
+                         "one of them", images.function);
     return a->image_size[0] >= 1 && a->image_size[1] >= 1
                ? MU_OK
                : mu__error(MU_INVALID_ARGUMENT, "%s: image_size is %d x %d; expected at least 1", images.function,
@@ -89,7 +125,9 @@ mu_dataset *mu_dataset_image_folder_with(const mu_dataset_image_folder_args *arg
                                        .validation_split = a.validation_split};
     image_args stage = {.height = a.image_size[0], .width = a.image_size[1],
                         .channels = strcmp(a.color_mode, "rgb") == 0 ? 3 : strcmp(a.color_mode, "rgba") == 0 ? 4 : 1,
-                        .nearest = strcmp(a.interpolation, "nearest") == 0};
+                        .crops = a.crop_to_aspect_ratio, .pads = a.pad_to_aspect_ratio};
+    while (strcmp(mu__resize_methods[stage.interpolation], a.interpolation) != 0)
+        stage.interpolation++;
     mu_dataset *files = mu__folder_files(&images, &options, &stage.labels);
     mu_dataset *dataset = files != NULL ? mu__dataset_stage(&image_stage, &stage, files) : NULL;
     return dataset != NULL && a.batch_size > 0 ? mu_dataset_batch(dataset, a.batch_size) : dataset;

@@ -176,7 +176,7 @@ static mu_status list_samples(const mu_folder_kind *of, const char *directory, b
 
 mu_status mu__folder_word(const char *function, const char *option, const char *word, const char *const *words)
 {
-    char known[100] = "";
+    char known[160] = "";
     for (int i = 0; words[i] != NULL; i++) {
         if (strcmp(word, words[i]) == 0)
             return MU_OK;

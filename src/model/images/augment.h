@@ -12,8 +12,6 @@ mu_tensor *mu__image_numbers(const mu_layer *layer, mu_tensor *x, double low, do
 mu_status mu__random_build(mu_layer *layer, int n, const mu_shape *input, const uint64_t *seed);
 // mu__image_sizes_known checks that images have a known height and width.
 mu_status mu__image_sizes_known(mu_layer *layer, int n, const mu_shape *input);
-// mu__crop_to_ratio cuts images to the proportion of height to width, as much as is left of them.
-mu_tensor *mu__crop_to_ratio(mu_tensor *x, int64_t height, int64_t width);
 // mu__image_chosen decides for each image: [batch, 1, 1, 1], true with the probability `share` (a tensor, or numbers
 // from which one is drawn for each image).
 mu_tensor *mu__image_chosen(const mu_layer *layer, mu_tensor *x, mu_tensor *share);

@@ -3,6 +3,7 @@
 #include "model/images/augment.h"
 
 #include "ops/random/random.h"
+#include "ops/spatial/image_size.h"
 
 #include <muster/nn.h>
 #include <muster/ops.h>
@@ -27,28 +28,13 @@ mu_status mu__image_sizes_known(mu_layer *layer, int n, const mu_shape *input)
                      mu_layer_name(layer), mu__shape_text(input, text));
 }
 
-// The middle of images.
-static mu_tensor *middle(mu_tensor *x, int64_t height, int64_t width)
-{
-    const int64_t begin[] = {0, (mu_tensor_dim(x, 1) - height) / 2, (mu_tensor_dim(x, 2) - width) / 2, 0};
-    return mu_slice(x, begin, (int64_t[]){-1, height, width, -1});
-}
-
-mu_tensor *mu__crop_to_ratio(mu_tensor *x, int64_t height, int64_t width)
-{
-    const int64_t h = mu_tensor_dim(x, 1), w = mu_tensor_dim(x, 2);
-    const int64_t fitting_height = MU_MAX(MU_MIN(h, w * height / width), 1);
-    const int64_t fitting_width = MU_MAX(MU_MIN(w, h * width / height), 1);
-    return middle(x, fitting_height, fitting_width);
-}
-
 static mu_value *center_crop_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
     const mu_center_crop_args *args = layer->args;
     mu_tensor *x = mu_at(inputs, 0);
     if (mu_tensor_dim(x, 1) >= args->height && mu_tensor_dim(x, 2) >= args->width)
-        return mu_of(middle(x, args->height, args->width));
+        return mu_of(mu__image_middle(x, args->height, args->width));
     return mu_of(mu_image_resize(mu__crop_to_ratio(x, args->height, args->width), args->height, args->width,
                                  MU_RESIZE_BILINEAR));
 }

@@ -5,6 +5,7 @@
 #include "model/images/augment.h"
 
 #include "ops/random/random.h"
+#include "ops/spatial/image_size.h"
 
 #include <math.h>
 

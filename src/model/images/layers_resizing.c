@@ -1,7 +1,7 @@
 // The layer that resizes images, all of a batch to one size, after it has cut or padded them to the same proportion.
 #include "model/core/layer.h"
 #include "model/images/augment.h"
-#include "model/images/image_size.h"
+#include "ops/spatial/image_size.h"
 
 #include <muster/ops.h>
 #include <muster/preprocessing.h>

@@ -1,7 +1,7 @@
 // Layers that change the size of sequences, images and volumes: up-sampling, zero padding, cropping.
 
 #include "model/core/layer.h"
-#include "model/images/image_size.h"
+#include "ops/spatial/image_size.h"
 
 #include <muster/ops.h>
 

@@ -3,6 +3,7 @@
 #include "data_test.h"
 
 #include <muster/image.h>
+#include <muster/ops.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -79,6 +80,15 @@ static void test_cmyk(void **state)
     expect_error(MU_UNIMPLEMENTED, "CMYK colours, which are not decoded to gray");
 }
 
+static void write_png(const char *path, mu_tensor *image)
+{
+    const mu_string png = mu_tensor_string(mu_encode_png(image), 0);
+    FILE *file = fopen(path, "wb");
+    assert_non_null(file);
+    fwrite(png.bytes, 1, png.n, file);
+    fclose(file);
+}
+
 static char root[] = "muster-image-XXXXXX";
 
 static void put(const char *folder, const char *name, int64_t shade)
@@ -89,11 +99,7 @@ static void put(const char *folder, const char *name, int64_t shade)
     snprintf(path, sizeof path, "%s/%s/%s", root, folder, name);
     mu_tensor *image = counting(1, 1, 1);
     *(uint8_t *)mu__host_write(image) = (uint8_t)shade;
-    const mu_string png = mu_tensor_string(mu_encode_png(image), 0);
-    FILE *file = fopen(path, "wb");
-    assert_non_null(file);
-    fwrite(png.bytes, 1, png.n, file);
-    fclose(file);
+    write_png(path, image);
 }
 
 static void test_folder(void **state)
@@ -150,9 +156,50 @@ static void test_folder(void **state)
     rmdir(root);
 }
 
+// An image of 2 x 6 pixels, 0, 7, 14, …, at other sizes: what TensorFlow makes of it.
+static void test_sizes(void **state)
+{
+    (void)state;
+    char sizes[] = "muster-sizes-XXXXXX", path[64];
+    assert_non_null(mkdtemp(sizes));
+    snprintf(path, sizeof path, "%s/1.png", sizes);
+    write_png(path, counting(2, 6, 1));
+    static const struct {
+        const char *interpolation;
+        int height, width;
+        bool crops, pads;
+        const char *wanted;
+    } rows[] = {
+        {"area", 1, 3, false, false, "[24.5 38.5 52.5]"},
+        {"area", 1, 4, false, false, "[23.3333 32.6667 44.3333 53.6667]"},
+        {"gaussian", 1, 3, false, false, "[24.5 38.5 52.5]"},
+        {"bilinear", 2, 2, true, false, "[14 21|56 63]"},
+        {"nearest", 4, 4, true, false, "[14 14 21 21|14 14 21 21|56 56 63 63|56 56 63 63]"},
+        {"area", 4, 3, false, true, "[0 0 0|24.5 38.5 52.5|0 0 0|0 0 0]"},
+        {"area", 2, 2, false, true, "[28 49|0 0]"},  // a third of a pixel high
+    };
+    for (size_t i = 0; i < MU_COUNT(rows); i++) {
+        mu_dataset *images = mu_dataset_image_folder(
+            sizes, .label_mode = "none", .color_mode = "grayscale", .batch_size = -1, .interpolation =
+                rows[i].interpolation, .image_size = {rows[i].height, rows[i].width}, .crop_to_aspect_ratio =
+                rows[i].crops, .pad_to_aspect_ratio = rows[i].pads);
+        mu_value *image = mu_next(mu_iterate(images));
+        char text[TEXT_BYTES] = "";
+        assert_non_null(image);
+        write_value(mu_of(mu_squeeze(mu_value_tensor(image), 2)), text);
+        assert_string_equal(text, rows[i].wanted);
+    }
+    assert_null(mu_dataset_image_folder(sizes, .interpolation = "lanczos4"));
+    expect_error(MU_INVALID_ARGUMENT, "\"lanczos4\"; expected one of \"nearest\", \"bilinear\", \"bicubic\"");
+    assert_null(mu_dataset_image_folder(sizes, .crop_to_aspect_ratio = true, .pad_to_aspect_ratio = true));
+    expect_error(MU_INVALID_ARGUMENT, "crop_to_aspect_ratio and pad_to_aspect_ratio are both true");
+    unlink(path);
+    rmdir(sizes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {DATA_TEST(test_png_and_back), DATA_TEST(test_refusals), DATA_TEST(test_cmyk),
-                                       DATA_TEST(test_folder)};
+                                       DATA_TEST(test_folder), DATA_TEST(test_sizes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
