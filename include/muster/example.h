@@ -47,7 +47,9 @@ MU_API mu_value *mu_parse_example(mu_tensor *serialized, int n_features, const m
 // context and sequences. A feature of the sequences has an axis of steps in front of its shape, and of a batch axis 0
 // before that; each of its steps has exactly the values of `shape` (FIXED) or any number (VARIABLE, of scalars), padded
 // to the longest step. `lengths` counts the steps of the sequence. A missing sequence is an error if FIXED, and has no
-// steps if VARIABLE or with a default value. Errors: as mu_parse_example.
+// steps if VARIABLE or with a default value. Of a name that is there more than once the last counts; a feature of the
+// context without any list has 0 values, and no default (in an Example it is as good as missing). Errors: as
+// mu_parse_example.
 MU_API mu_value *mu_parse_sequence_example(mu_tensor *serialized, int n_context, const mu_feature *context,
                                            int n_sequences, const mu_feature *sequences);
 

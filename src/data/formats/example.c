@@ -14,6 +14,7 @@ typedef struct column {
     int64_t steps_of_record; // rows of one example
     mu_span *rows;          // [n_rows] Feature messages; NULL: there is none
     bool padded_rows;        // rows are steps of sequences; those without a message are padding
+    bool empty_counts;       // a message without a list has 0 values, of any type; else it is as good as none
     mu_span *lists;         // [n_rows] their values
     int64_t *counts;         // [n_rows] how many values; -1: the row has none
     int64_t longest;         // steps of the longest row, of VARIABLE
@@ -50,6 +51,21 @@ static mu_status damaged_values(const column *c, int64_t example)
                      c->feature->name, (long long)example);
 }
 
+// A row that has no list of values.
+static mu_status count_missing(const column *c, int64_t example, bool present)
+{
+    const mu_feature *feature = c->feature;
+    const bool needed = present || !c->padded_rows;
+    if (feature->length != MU_FEATURE_FIXED || !needed)
+        return MU_OK;
+    if (present && c->empty_counts)
+        return c->per == 0 ? MU_OK : wrong_count(c, example, 0);
+    if (feature->default_value != NULL && !c->padded_rows)
+        return MU_OK;
+    return mu__error(MU_INVALID_ARGUMENT, "%s: example %lld has no feature '%s' (%s); correct the name, or give a "
+                     ".default_value", c->function, (long long)example, feature->name, mu_dtype_name(feature->dtype));
+}
+
 static mu_status count_row(column *c, int64_t row)
 {
     const mu_feature *feature = c->feature;
@@ -59,14 +75,8 @@ static mu_status count_row(column *c, int64_t row)
     c->counts[row] = -1;
     if (message.bytes != NULL && !mu__example_kind(message, c->padded_rows, &dtype, &c->lists[row]))
         return damaged(c->function, example);
-    if (dtype == MU_DTYPE_DEFAULT) {
-        const bool needed = message.bytes != NULL || !c->padded_rows;
-        if (needed && feature->length == MU_FEATURE_FIXED && (feature->default_value == NULL || c->padded_rows))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: example %lld has no feature '%s' (%s); correct the name, or "
-                             "give a .default_value", c->function, (long long)example, feature->name,
-                             mu_dtype_name(feature->dtype));
-        return MU_OK;
-    }
+    if (dtype == MU_DTYPE_DEFAULT)
+        return count_missing(c, example, message.bytes != NULL);
     if (dtype != feature->dtype)
         return mu__error(MU_INVALID_ARGUMENT, "%s: example %lld has values of type %s in feature '%s', for which %s is "
                          "wanted; correct .dtype", c->function, (long long)example, mu_dtype_name(dtype), feature->name,
@@ -161,10 +171,11 @@ static mu_tensor *lengths_tensor(const int64_t *lengths, int64_t n, bool batch)
 
 // ---- The features of all examples ---------------------------------------------------------------
 
-static mu_status add_context(const mu_records *records, const mu_feature *feature, mu_span *rows, mu_leaves *made)
+static mu_status add_features(const mu_records *records, const mu_feature *feature, mu_example_map map, mu_span *rows,
+                              mu_leaves *made)
 {
     column c = {.feature = feature, .function = records->function, .n_rows = records->n, .steps_of_record = 1,
-                .rows = rows};
+                .rows = rows, .empty_counts = map == MU_EXAMPLE_CONTEXT};
     mu_status status = count_rows(&c);
     mu_shape before = records->batch ? MU_SHAPE(records->n) : mu__scalar_shape;
     if (status == MU_OK && !mu__build_add(made, column_tensor(&c, before)))
@@ -233,7 +244,7 @@ static mu_status add_sequence(const mu_records *records, const mu_feature *featu
 }
 
 // Finds all features in all examples: found[feature * n + example].
-static mu_status find(const mu_records *records, int map, int n, const mu_feature *features, mu_span *found)
+static mu_status find(const mu_records *records, mu_example_map map, int n, const mu_feature *features, mu_span *found)
 {
     const char **keys = mu__calloc((size_t)n + 1, sizeof *keys);
     mu_span *values = mu__calloc((size_t)n + 1, sizeof *values);
@@ -251,7 +262,7 @@ static mu_status find(const mu_records *records, int map, int n, const mu_featur
     return status;
 }
 
-mu_value *mu__example_parse(const mu_records *records, const mu_feature_list *list, int map)
+mu_value *mu__example_parse(const mu_records *records, const mu_feature_list *list, mu_example_map map)
 {
     mu_leaves made = {0};
     mu_span *found = mu__calloc((size_t)list->n * (size_t)records->n + 1, sizeof *found);
@@ -261,7 +272,7 @@ mu_value *mu__example_parse(const mu_records *records, const mu_feature_list *li
     for (int i = 0; status == MU_OK && i < list->n; i++)
         status = map == MU_EXAMPLE_LISTS
                      ? add_sequence(records, &list->items[i], found + i * records->n, &made)
-                     : add_context(records, &list->items[i], found + i * records->n, &made);
+                     : add_features(records, &list->items[i], map, found + i * records->n, &made);
     mu__free(found);
     return mu__build_end(&made, list->like);
 }

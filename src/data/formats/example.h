@@ -14,12 +14,15 @@ typedef struct mu_span {
     size_t n;
 } mu_span;
 
-enum { MU_EXAMPLE_FEATURES = 1, MU_EXAMPLE_LISTS = 2 };  // fields of Example and SequenceExample
+enum { MU_EXAMPLE_FEATURES_FIELD = 1, MU_EXAMPLE_LISTS_FIELD = 2 };  // of Example and SequenceExample
 
-// mu__example_find finds what the keys have in a message's map (`map`: one of the fields above): of keys that are there
-// more than once, the last counts (of features: the last that is not empty). values: [n], set by this function. False:
-// the bytes are no such message.
-bool mu__example_find(mu_span message, int map, int n, const char *const *keys, mu_span *values);
+// The maps of an Example, and of a SequenceExample: its context and its sequences.
+typedef enum mu_example_map { MU_EXAMPLE_FEATURES, MU_EXAMPLE_CONTEXT, MU_EXAMPLE_LISTS } mu_example_map;
+
+// mu__example_find finds what the keys have in a message's map: of keys that are there more than once, the last counts
+// (of the features of an Example: the last that is not empty). values: [n], set by this function. False: the bytes are
+// no such message.
+bool mu__example_find(mu_span message, mu_example_map map, int n, const char *const *keys, mu_span *values);
 
 // mu__example_step gives the features of a FeatureList one after the other: *at counts bytes from 0; false at the end
 // or, with *bad, for damage.

@@ -156,10 +156,11 @@ static mu_status records_of(mu_records *records, const mu_tensor *serialized)
 // Parses what one tensor holds; owned.
 static mu_value *parse(const mu_example_form *form, const char *function, const mu_tensor *serialized)
 {
+    const mu_example_map first = form->sequential ? MU_EXAMPLE_CONTEXT : MU_EXAMPLE_FEATURES;
     mu_records records = {.function = function};
     mu_value *parts[2] = {NULL};
     if (records_of(&records, serialized) == MU_OK &&
-        (parts[0] = mu__example_parse(&records, &form->features, MU_EXAMPLE_FEATURES)) != NULL && form->sequential)
+        (parts[0] = mu__example_parse(&records, &form->features, first)) != NULL && form->sequential)
         parts[1] = mu__example_parse(&records, &form->sequences, MU_EXAMPLE_LISTS);
     mu__free(records.items);
     return form->sequential ? mu__list_value(2, parts) : parts[0];

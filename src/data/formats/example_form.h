@@ -31,8 +31,8 @@ typedef struct mu_records {
     bool batch;          // else there is one, and tensors have no axis for it
 } mu_records;
 
-// mu__example_parse makes the map of one list of features, from a map of the messages (MU_EXAMPLE_FEATURES, …). Owned
-// by the caller; NULL on error.
-mu_value *mu__example_parse(const mu_records *records, const mu_feature_list *list, int map);
+// mu__example_parse makes the map of one list of features, from a map of the messages. Owned by the caller; NULL on
+// error.
+mu_value *mu__example_parse(const mu_records *records, const mu_feature_list *list, mu_example_map map);
 
 #endif

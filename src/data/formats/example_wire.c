@@ -55,9 +55,9 @@ static bool is_message(const field *f, uint64_t number) { return f->number == nu
 
 // ---- Maps ---------------------------------------------------------------------------------------
 
-// A map is a list of entries with a key (1) and a value (2), each once. An empty Feature does not replace one that has
-// a list, as in TensorFlow; an empty list of steps does.
-static bool read_entry(mu_span entry, int map, int n, const char *const *keys, mu_span *values)
+// A map is a list of entries with a key (1) and a value (2), each once. As in TensorFlow, an empty Feature of an
+// Example does not replace one that has a list; one of a context does, and so does an empty list of steps.
+static bool read_entry(mu_span entry, mu_example_map map, int n, const char *const *keys, mu_span *values)
 {
     mu_cursor cursor = mu__cursor(entry.bytes, entry.n);
     field a = {0}, b = {0};
@@ -69,12 +69,12 @@ static bool read_entry(mu_span entry, int map, int n, const char *const *keys, m
     const mu_span key = in_order ? a.bytes : b.bytes, value = in_order ? b.bytes : a.bytes;
     for (int i = 0; i < n; i++)
         if (strlen(keys[i]) == key.n && memcmp(keys[i], key.bytes, key.n) == 0 &&
-            (value.n > 0 || map == MU_EXAMPLE_LISTS || values[i].bytes == NULL))
+            (value.n > 0 || map != MU_EXAMPLE_FEATURES || values[i].bytes == NULL))
             values[i] = value;
     return true;
 }
 
-bool mu__example_find(mu_span message, int map, int n, const char *const *keys, mu_span *values)
+bool mu__example_find(mu_span message, mu_example_map map, int n, const char *const *keys, mu_span *values)
 {
     mu_cursor cursor = mu__cursor(message.bytes, message.n);
     bool good = true;
@@ -82,7 +82,7 @@ bool mu__example_find(mu_span message, int map, int n, const char *const *keys, 
         values[i] = (mu_span){0};
     for (field f; good && next_field(&cursor, &f);) {
         mu_cursor entries = mu__cursor(f.bytes.bytes, f.bytes.n);
-        if (!is_message(&f, (uint64_t)map))
+        if (!is_message(&f, map == MU_EXAMPLE_LISTS ? MU_EXAMPLE_LISTS_FIELD : MU_EXAMPLE_FEATURES_FIELD))
             continue;
         for (field entry; good && next_field(&entries, &entry);)
             good = is_message(&entry, 1) && read_entry(entry.bytes, map, n, keys, values);

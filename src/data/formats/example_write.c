@@ -189,7 +189,7 @@ mu_tensor *mu_serialize_example(mu_value *features)
     bytes message = {0};
     if (mu__need(features, "mu_serialize_example: the features") != MU_OK)
         return NULL;
-    return finish(&message, put_map(&message, MU_EXAMPLE_FEATURES, features, "features", put_whole));
+    return finish(&message, put_map(&message, MU_EXAMPLE_FEATURES_FIELD, features, "features", put_whole));
 }
 
 mu_tensor *mu_serialize_sequence_example(mu_value *context, mu_value *sequences)
@@ -197,9 +197,9 @@ mu_tensor *mu_serialize_sequence_example(mu_value *context, mu_value *sequences)
     bytes message = {0};
     if (mu__pending())
         return NULL;
-    mu_status status = put_map(&message, MU_EXAMPLE_FEATURES, context, "features", put_whole);
+    mu_status status = put_map(&message, MU_EXAMPLE_FEATURES_FIELD, context, "features", put_whole);
     if (status == MU_OK)
-        status = put_map(&message, MU_EXAMPLE_LISTS, sequences, "sequences", put_sequence);
+        status = put_map(&message, MU_EXAMPLE_LISTS_FIELD, sequences, "sequences", put_sequence);
     return finish(&message, status);
 }
 

@@ -114,6 +114,30 @@ static void test_values_in_several_forms(void **state)
     expect_error(MU_DATA_LOSS, "the bytes of example 0 are not a serialised message");
 }
 
+// A feature of a context is the last of its name, also if that is empty: it has no values then, and no default. In an
+// Example the last counts that is not empty.
+static void test_a_name_twice(void **state)
+{
+    (void)state;
+    static const message key = {"\x0a\x01k", 3}, packed = {"\x0a\x02\x01\x02", 4}, none = {"", 0};
+    const message list = field(3, &packed), values = field(2, &list), empty = field(2, &none);
+    const message full_entry = joined(&key, &values), empty_entry = joined(&key, &empty);
+    const message first = field(1, &full_entry), second = field(1, &empty_entry);
+    const message last_empty = joined(&first, &second), last_full = joined(&second, &first);
+    const message maps[] = {field(1, &last_empty), field(1, &last_full)};
+    mu_tensor *texts[2];
+    for (int i = 0; i < 2; i++)
+        texts[i] = mu_tensor_byte_strings(0, NULL, &(mu_string){maps[i].bytes, maps[i].n});
+    const mu_feature any = {.name = "k", .dtype = MU_I64, .length = MU_FEATURE_VARIABLE, .lengths = "n"};
+    const mu_feature two = {.name = "k", .dtype = MU_I64, .shape = {1, {2}}, .default_value = mu_constant(MU_I64, 9)};
+    assert_value(mu_parse_sequence_example(texts[0], 1, &any, 0, NULL), "(([],0),())");
+    assert_value(mu_parse_sequence_example(texts[1], 1, &any, 0, NULL), "(([1 2],2),())");
+    assert_value(mu_parse_sequence_example(texts[1], 1, &two, 0, NULL), "(([1 2]),())");
+    assert_null(mu_parse_sequence_example(texts[0], 1, &two, 0, NULL));
+    expect_error(MU_INVALID_ARGUMENT, "example 0 has 0 values in feature 'k'; its shape [2] takes 2");
+    assert_value(mu_parse_example(texts[0], 1, &two), "([1 2])");
+}
+
 static void test_refusals(void **state)
 {
     (void)state;
@@ -196,8 +220,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DATA_TEST(test_one_and_a_batch), DATA_TEST(test_defaults_and_shapes), DATA_TEST(test_refusals),
-        DATA_TEST(test_values_in_several_forms),
-        DATA_TEST(test_sequences),       DATA_TEST(test_files),
+        DATA_TEST(test_values_in_several_forms), DATA_TEST(test_a_name_twice), DATA_TEST(test_sequences),
+        DATA_TEST(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
