@@ -7,6 +7,7 @@
 
 #include <muster/io.h>
 #include <muster/ops.h>
+#include <sys/stat.h>
 
 static bool ends_with(const char *path, const char *extension)
 {
@@ -137,7 +138,8 @@ static mu_dataset *from_two_files(const mu_fit_source *source)
 {
     mu_dataset *x = rows_of(source->path);
     if (!x) {
-        mu__error_context("muster fit takes .npz, .csv, .npy or .tfrecord; files with other names are read as IDX");
+        mu__error_context("muster fit takes .npz, .csv, .npy, .tfrecord, or a folder; files with other names are read "
+                          "as IDX");
         return NULL;
     }
     if (!source->labels) {
@@ -157,6 +159,9 @@ static mu_dataset *from_two_files(const mu_fit_source *source)
 
 mu_fit_form mu__fit_form_of(const char *path)
 {
+    struct stat found;
+    if (stat(path, &found) == 0 && S_ISDIR(found.st_mode))
+        return MU_FIT_FOLDER;
     if (ends_with(path, ".tfrecord") || ends_with(path, ".tfrecords") || ends_with(path, ".tfrecord.gz"))
         return MU_FIT_EXAMPLES;
     if (ends_with(path, ".csv") || ends_with(path, ".csv.gz"))
@@ -171,8 +176,10 @@ mu_dataset *mu__fit_data(mu_fit_source *source)
         return NULL;
     mu_dataset *samples = form == MU_FIT_EXAMPLES ? mu__fit_examples(source)
                           : form == MU_FIT_ARRAYS ? from_npz(source)
-                          : form == MU_FIT_CSV    ? from_csv(source) : from_two_files(source);
-    if (samples && source->shuffles && form != MU_FIT_EXAMPLES)  // which are shuffled before they are parsed
+                          : form == MU_FIT_CSV    ? from_csv(source)
+                          : form == MU_FIT_FOLDER ? mu__fit_files(source) : from_two_files(source);
+    // Examples and files are shuffled before they are read.
+    if (samples && source->shuffles && form != MU_FIT_EXAMPLES && form != MU_FIT_FOLDER)
         samples = mu_dataset_shuffle(samples, MU_FIT_SHUFFLED_ROWS);
     return samples ? mu_dataset_batch(samples, source->batch_size) : NULL;
 }

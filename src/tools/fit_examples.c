@@ -14,18 +14,27 @@
 
 // ---- What the model takes -----------------------------------------------------------------------
 
-// The type and shape of a sample for input i; rank 0: the shape is not known, or the sample is a scalar.
-static mu_spec input_spec(const mu_model *model, int i)
+int mu__fit_inputs(const mu_model *model, mu_tensor *inputs[MU_MAX_MODEL_INPUTS])
+{
+    mu_object *objects[MU_MAX_MODEL_INPUTS];
+    const mu_functional *f = model->state;
+    if (model->ops != &mu__functional_ops)
+        return 0;
+    const int n = MU_MIN(mu__value_flatten(f->inputs, objects, MU_MAX_MODEL_INPUTS), MU_MAX_MODEL_INPUTS);
+    for (int i = 0; i < n; i++)
+        inputs[i] = (mu_tensor *)objects[i];
+    return n;
+}
+
+mu_spec mu__fit_input(const mu_model *model, int i)
 {
     mu_spec batch = {.dtype = mu__host_input_dtype(model, mu__floatx())}, sample;
+    mu_tensor *inputs[MU_MAX_MODEL_INPUTS];
+    const int n = mu__fit_inputs(model, inputs);
     if (model->built)
         batch.shape = model->input;
-    if (model->ops == &mu__functional_ops) {
-        mu_object *inputs[MU_MAX_MODEL_INPUTS];
-        const mu_functional *f = model->state;
-        const int n = MU_MIN(mu__value_flatten(f->inputs, inputs, MU_MAX_MODEL_INPUTS), MU_MAX_MODEL_INPUTS);
-        batch = i < n ? mu__spec_of((mu_tensor *)inputs[i]) : (mu_spec){0};
-    }
+    if (n > 0)
+        batch = i < n ? mu__spec_of(inputs[i]) : (mu_spec){0};
     sample = (mu_spec){.dtype = batch.dtype};
     for (int axis = 1; axis < batch.shape.rank; axis++)
         sample.shape.dims[sample.shape.rank++] = batch.shape.dims[axis];
@@ -37,7 +46,7 @@ static mu_spec input_spec(const mu_model *model, int i)
 // Several strings, or an axis of one, are read only as the model's input has them.
 static mu_status describe_strings(const mu_fit_source *source, int i, int64_t n, mu_feature *feature)
 {
-    const mu_spec wanted = input_spec(source->model, i);
+    const mu_spec wanted = mu__fit_input(source->model, i);
     char text[MU_SHAPE_TEXT];
     if (i < source->n_inputs && wanted.dtype == MU_STRING) {
         feature->shape = wanted.shape;
@@ -108,7 +117,7 @@ static mu_tensor *value_of(const mu_fit_source *source, const mu_value *example,
     const bool label = i >= source->n_inputs;
     mu_value *value = mu_value_get(example, source->names[i]);
     mu_tensor *x = value ? mu_value_tensor(value) : NULL;
-    const mu_spec wanted = input_spec(source->model, i);
+    const mu_spec wanted = mu__fit_input(source->model, i);
     if (x && mu__has_strings(x) && !label && wanted.dtype == MU_STRING)
         return x;
     if (x && mu__has_strings(x))

@@ -17,7 +17,7 @@ typedef struct mu_tool_option {
     const char *text;           // description, one phrase; NULL ends a list of options
 } mu_tool_option;
 
-enum { MU_TOOL_OPTIONS = 20 }; // most options of a subcommand
+enum { MU_TOOL_OPTIONS = 32 }; // most options of a subcommand
 
 struct mu_tool_command;
 

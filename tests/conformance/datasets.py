@@ -6,6 +6,7 @@
 # weights of tf-idf (1e-5). Last, every public method of the installed tf.data.Dataset is here, is one of STAGES, or is in
 # NOT_THERE with the reason.
 import ctypes
+import itertools
 import json
 import os
 import pathlib
@@ -87,6 +88,10 @@ def elements(mu, dataset):
 
 def numpy_of(value):
     return np.asarray(value.numpy(), dtype=object) if value.dtype == tf.string else value.numpy()
+
+
+def dense(value):
+    return numpy_of(tf.sparse.to_dense(value) if isinstance(value, tf.SparseTensor) else value)
 
 
 def tf_elements(dataset):
@@ -201,6 +206,18 @@ def test_example_forms(mu, report):
                 report.check(f"Example, {name}", f"{ours}; TensorFlow: {theirs}, without the rest", ours == "refused" != theirs)
             else:
                 report.check(f"Example, {name}", f"{ours}; TensorFlow: {theirs}", ours == theirs)
+    entries |= {"key twice, empty first": [key + message_field(2, b""), key + value]}
+    forms = {"any number": (spec, row),
+             "2": ({"k": tf.io.FixedLenFeature([2], tf.int64)}, features(mu, [("k", 9, False, (2,), None, None)])),
+             "2 by default": ({"k": tf.io.FixedLenFeature([2], tf.int64, [8, 9])}, features(mu, [("k", 9, False, (2,), np.array([8, 9]), None)])),
+             "none": ({"k": tf.io.FixedLenFeature([0], tf.int64)}, features(mu, [("k", 9, False, (0,), None, None)]))}
+    for (form, (context, ours_of)), (name, parts) in itertools.product(forms.items(), entries.items()):
+        record = message_field(1, b"".join(message_field(1, part) for part in parts))
+        with mu.pool():
+            text = mu.any_tensor(np.array(record, dtype=object))
+            ours = outcome(lambda: flat(mu, mu.mu_value_at(mu.mu_parse_sequence_example(text, 1, ours_of, 0, None), 0)))
+            theirs = outcome(lambda: [dense(tf.io.parse_single_sequence_example(record, context)[0]["k"])])
+            report.check(f"context of {form}, {name}", f"{ours}; TensorFlow: {theirs}", ours == theirs or (name in dropped and ours == "refused"))
     for name, feature in made.items():
         steps = message_field(1, feature) + message_field(1, longs)
         record = message_field(2, message_field(1, key + message_field(2, steps)))
@@ -369,6 +386,32 @@ def test_images(mu, report):
         report.check("image folder, split", f"{sizes}", sizes == wanted)
         names = mu.array(mu.mu_image_folder_classes(folder)).tolist()
         report.check("image folder, classes", f"{names}", [name.decode() for name in names] == ["a", "b", "c"])
+
+
+def photographs(folder, name):
+    """JPEG and PNG files of several proportions, in two classes."""
+    random = np.random.default_rng(6)
+    for i, (height, width) in enumerate(((40, 60), (61, 40), (31, 17), (7, 90), (20, 30), (5, 4), (96, 11))):
+        place = pathlib.Path(folder, name, "ab"[i % 2])
+        place.mkdir(parents=True, exist_ok=True)
+        smooth = tf.image.resize(random.integers(0, 256, (6, 5, 3)).astype(np.float32), (height, width)).numpy().clip(0, 255).astype(np.uint8)
+        encoded = tf.io.encode_png(smooth) if i % 3 else tf.io.encode_jpeg(smooth, quality=95, chroma_downsampling=False)
+        (place / f"{i}.{'png' if i % 3 else 'jpg'}").write_bytes(encoded.numpy())
+
+
+def test_image_sizes(mu, report):
+    """Each interpolation, for images that become smaller and larger, as they are, cut and padded."""
+    with tempfile.TemporaryDirectory() as folder, mu.pool():
+        photographs(folder, "images")
+        ways = ("bilinear", "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian", "mitchellcubic")
+        for way, kept, size in itertools.product(ways, ("", "crop", "pad"), ((20, 30), (48, 17))):
+            if kept == "crop" and way in ("gaussian", "mitchellcubic"):
+                continue  # Keras's smart_resize has no such
+            keywords = {"interpolation": way} | ({f"{kept}_to_aspect_ratio": True} if kept else {})
+            theirs = keras.utils.image_dataset_from_directory(f"{folder}/images", image_size=size, shuffle=False, verbose=False, **keywords)
+            ours = mu.mu_dataset_image_folder(directory=f"{folder}/images", image_size=size, no_shuffle=True, **keywords)
+            wanted = [array.astype(np.float32) if array.ndim == 4 else array for array in tf_elements(theirs)]
+            check(report, f"image folder, {way} {kept} to {size}", elements(mu, ours), wanted, tolerance=0.01)
 
 
 def test_text_folder(mu, report):
@@ -614,6 +657,45 @@ def test_fit_strings(path, report):
         report.check("muster fit, strings", f"weights within {far:.1e}{ran.stderr}", far < 1e-6)
 
 
+def folder_models():
+    """Form of the folder, model, options of `muster fit`, and the data set of Keras's that they stand for."""
+    layers, crossentropy = keras.layers, keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    image = keras.Sequential([layers.Input((6, 9, 1)), layers.Rescaling(1 / 255), layers.Flatten(), layers.Dense(2)])
+    image.compile(keras.optimizers.SGD(0.1), crossentropy)
+    yield ("images, cut", image, ["--crop-to-aspect-ratio", "--interpolation", "lanczos3"], keras.utils.image_dataset_from_directory,
+           {"image_size": (6, 9), "color_mode": "grayscale", "crop_to_aspect_ratio": True, "interpolation": "lanczos3"})
+    colours = keras.Sequential([layers.Rescaling(1 / 255), layers.GlobalMaxPooling2D(), layers.Dense(2, "softmax")])
+    colours.build((None, None, None, 3))
+    colours.compile(keras.optimizers.SGD(0.1), "categorical_crossentropy")
+    yield ("images, padded, one-hot", colours, ["--pad-to-aspect-ratio", "--image-size", "30,40", "--label-mode", "categorical"],
+           keras.utils.image_dataset_from_directory, {"image_size": (30, 40), "pad_to_aspect_ratio": True, "label_mode": "categorical"})
+    text = keras.Sequential([layers.Input((1,), dtype="string"), layers.TextVectorization(vocabulary=["good", "bad", "film"], output_sequence_length=4),
+                             layers.Embedding(6, 3), layers.GlobalAveragePooling1D(), layers.Dense(1, "sigmoid")])
+    text.compile(keras.optimizers.SGD(0.1), "binary_crossentropy")
+    yield "texts", text, ["--max-length", "9", "--label-mode", "binary"], keras.utils.text_dataset_from_directory, {"max_length": 9, "label_mode": "binary"}
+
+
+def test_fit_folders(path, report):
+    """A folder of images or texts trains to Keras's weights, with the options of Keras's functions."""
+    command = pathlib.Path(path).resolve().parent / "tools/muster"
+    with tempfile.TemporaryDirectory() as folder:
+        photographs(folder, "images")
+        for i, words in enumerate(("a good film", "bad", "so bad a film", "a film", "good good", "bad film")):
+            place = pathlib.Path(folder, "texts", ("neg", "pos")[i % 2])
+            place.mkdir(parents=True, exist_ok=True)
+            (place / f"{i}.txt").write_text(words)
+        for name, theirs, options, read, keywords in folder_models():
+            with report.guard(f"muster fit, {name}"):
+                theirs.save(f"{folder}/model.keras")
+                data = f"{folder}/{name.split(',')[0]}"
+                options += ["--model", "model.keras", "--data", data, "--epochs", "3", "--batch-size", "20", "-o", "trained.keras"]
+                ran = subprocess.run([command, "fit", *options], cwd=folder, capture_output=True, text=True)
+                theirs.fit(read(data, batch_size=20, verbose=False, **keywords), epochs=3, verbose=0)
+                ours = keras.models.load_model(f"{folder}/trained.keras") if ran.returncode == 0 else None
+                far = max(np.abs(a - b).max() for a, b in zip(ours.get_weights(), theirs.get_weights())) if ours else np.inf
+                report.check(f"muster fit, {name}", f"weights within {far:.1e}{ran.stderr}", far < 2e-5)
+
+
 def numbers_model(losses):
     """One input; one output with a sparse loss, or two of which only the first has one, under names that mislead."""
     x = keras.Input((4,))
@@ -688,12 +770,13 @@ def main(path):
     mu = muster.Library(path)
     report = Report("Data: examples, text, images, stages, layers for strings and categories")
     test_list(report)
-    for test in (test_examples, test_example_forms, test_sequences, test_text, test_text_folder, test_stages, test_images, test_lookups, test_hashing, test_vectorization):
+    for test in (test_examples, test_example_forms, test_sequences, test_text, test_text_folder, test_stages, test_images, test_image_sizes, test_lookups, test_hashing, test_vectorization):
         with report.guard(test.__name__):
             test(mu, report)
     test_fit_command(path, report)
     test_fit_files(path, report)
     test_fit_strings(path, report)
+    test_fit_folders(path, report)
     return report.finish()
 
 
