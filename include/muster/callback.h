@@ -22,7 +22,8 @@ typedef struct mu_model_checkpoint_args {
     size_t size;
     const char *given;
     // File, written atomically; its folder is made. {epoch} (from 1), {batch} (with save_freq) and values of the
-    // history are put in, in Python's format: "weights-{epoch:02d}-{val_loss:.3f}.safetensors".
+    // history are put in, in Python's format, up to a width of 64 and a precision of 32:
+    // "weights-{epoch:02d}-{val_loss:.3f}.safetensors".
     const char *path;
     mu_keyword_only only_;
     const char *monitor;                     // a name in the history, for save_best_only; default "val_loss"

@@ -195,6 +195,7 @@ CHECKPOINTS = [  # options of ModelCheckpoint, with fit's "validation_freq"; "w"
     {"filepath": "w{epoch}-{batch}.keras", "save_freq": 3}, {"filepath": "deep/er/w{epoch}-{batch}.weights.h5", "save_weights_only": True, "save_freq": 5},
     {"filepath": "w{epoch:03d}-{loss:8.2e}.weights.h5", "save_weights_only": True, "save_freq": 2},
     {"filepath": "w{epoch:*^5}-{val_loss:<8.3f}-{loss:~=+9.2f}.weights.h5", "save_weights_only": True},
+    {"filepath": "w{epoch:#06x}-{val_loss:+012,.3f}-{loss:_.1%}-{loss:#.0f}.weights.h5", "save_weights_only": True},
 ]
 
 

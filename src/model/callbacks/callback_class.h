@@ -60,7 +60,7 @@ bool mu__steps_are_due(mu_counted_steps *counted, const mu_logs *logs, int64_t f
 // mu__number_text writes the shortest text that reads as this number, as Python's repr() does; bytes: 32 or more.
 void mu__number_text(double value, size_t bytes, char *text);
 // mu__number_format writes a number as Python's format() does with a specification such as "", "02d", ".3f" or "*^9";
-// `whole`: as an int. False: there is no such specification, or no such one of an int; "#", "," and "_" are not there.
+// `whole`: as an int. False: format() refuses it, it is "c" (a character), or its width or precision is too large.
 bool mu__number_format(double value, bool whole, const char *spec, size_t bytes, char *out);
 // The learning rate of a model's optimizer (callbacks_log.c).
 mu_status mu__learning_rate_read(const mu_model *model, double *rate);

@@ -62,6 +62,8 @@ static void checkpoints_have_values_in_their_names(void **state)
     (void)state;
     need(train(regression(2, .1), 2, mu_model_checkpoint("new/w-{epoch:03d}-{{x}}.safetensors")));
     assert_true(is_file("new/w-001-{x}.safetensors") && is_file("new/w-002-{x}.safetensors"));
+    need(train(regression(2, .1), 1, mu_model_checkpoint("new/w-{epoch:#06b}-{{y}}.safetensors")));
+    assert_true(is_file("new/w-0b0001-{y}.safetensors"));
     need(train(regression(2, .1), 2, mu_model_checkpoint("new/w-{epoch:*^5}-{{y}}.safetensors")));
     assert_true(is_file("new/w-**1**-{y}.safetensors") && is_file("new/w-**2**-{y}.safetensors"));
     mu_history *history = train(regression(2, 0), 1, mu_model_checkpoint("{epoch}-{batch}-{loss:.0f}", .save_freq = 2));
@@ -71,8 +73,8 @@ static void checkpoints_have_values_in_their_names(void **state)
     assert_true(is_file(name));
     assert_null(train(regression(2, .1), 1, mu_model_checkpoint("{accuracy}.safetensors")));
     expect_error(MU_INVALID_ARGUMENT, "has {accuracy}, which is not logged; expected 'epoch', 'batch', or one of");
-    static const char *const wrong[] = {"{epoch:x}.safetensors", "{loss:1.2.3f}", "{val_loss:.3d}", "{batch}",
-                                        "{loss:n}", "{loss:.2s}", "{loss:a}"};
+    static const char *const wrong[] = {"{epoch:c}.safetensors", "{loss:1.2.3f}", "{val_loss:.3d}", "{batch}",
+                                        "{loss:,n}", "{loss:.2s}", "{loss:a}"};
     for (size_t i = 0; i < MU_COUNT(wrong); i++) {
         int steps = 0;
         mu_callback *counter = mu_callback_new(.on_batch_end = count, .arg = &steps);
@@ -82,15 +84,27 @@ static void checkpoints_have_values_in_their_names(void **state)
     }
 }
 
-// What Python 3.11 prints for these; NULL: format() refuses the specification.
+// A number, whether it is an int, and what Python 3.11 prints for it; NULL: format() refuses the specification.
+typedef struct number_row {
+    double value;
+    bool whole;
+    const char *spec, *text;
+} number_row;
+
+static void assert_numbers(size_t n, const number_row *rows)
+{
+    for (size_t i = 0; i < n; i++) {
+        char text[64] = "";
+        const bool is = mu__number_format(rows[i].value, rows[i].whole, rows[i].spec, sizeof text, text);
+        assert_int_equal(is, rows[i].text != NULL);
+        assert_true(!is || strcmp(text, rows[i].text) == 0);
+    }
+}
+
 static void numbers_are_written_as_in_python(void **state)
 {
     (void)state;
-    static const struct {
-        double value;
-        bool whole;
-        const char *spec, *text;
-    } rows[] = {
+    static const number_row rows[] = {
         {20, false, "", "20.0"},           {1e16, false, "", "1e+16"},
         {1e15, false, "", "1000000000000000.0"}, {9007199254740994, false, "", "9007199254740994.0"},
         {1e-4, false, "", "0.0001"},       {1e-5, false, "", "1e-05"},
@@ -122,12 +136,37 @@ static void numbers_are_written_as_in_python(void **state)
         {7, true, "**^5", NULL},           {7, true, "<<<", NULL},
         {2.5, false, "é", NULL},           {7, true, "{<4d", NULL},
     };
-    for (size_t i = 0; i < MU_COUNT(rows); i++) {
-        char text[64] = "";
-        const bool is = mu__number_format(rows[i].value, rows[i].whole, rows[i].spec, sizeof text, text);
-        assert_int_equal(is, rows[i].text != NULL);
-        assert_true(!is || strcmp(text, rows[i].text) == 0);
-    }
+    assert_numbers(MU_COUNT(rows), rows);
+}
+
+static void flags_of_numbers_are_as_in_python(void **state)
+{
+    (void)state;
+    static const number_row rows[] = {
+        {7, true, "#x", "0x7"},                    {255, true, "#x", "0xff"},
+        {255, true, "#010X", "0X000000FF"},        {255, true, "#b", "0b11111111"},
+        {8, true, "#o", "0o10"},                   {255, true, "#012_x", "0x0_0000_00ff"},
+        {1234567, true, ",", "1,234,567"},         {1234567, true, "_d", "1_234_567"},
+        {1234567, true, "_b", "1_0010_1101_0110_1000_0111"},
+        {1234, true, "08,", "0,001,234"},          {1234, true, "010,", "00,001,234"},
+        {-1234, true, "*=12,", "-******1,234"},    {1234, true, ",n", NULL},
+        {255, true, ",x", NULL},                   {255, true, "n", "255"},
+        {5, true, "zd", NULL},                     {5, true, "z.1f", "5.0"},
+        {1234567.891, false, ",.2f", "1,234,567.89"},
+        {1234567.891, false, "_", "1_234_567.891"}, {1234567.891, false, "020,.1f", "00,000,001,234,567.9"},
+        {12345.0, false, "07_.0f", "012_345"},     {1234.5, false, ",_", NULL},
+        {1234.5, false, ",,", NULL},               {1e16, false, "#", "1.e+16"},
+        {1e16, false, ",", "1e+16"},               {2.0, false, "#.0f", "2."},
+        {2.0, false, "#.0e", "2.e+00"},            {2.0, false, "#g", "2.00000"},
+        {2.0, false, "#.3", "2.00"},               {10000000000.0, false, "#.3", "1.00e+10"},
+        {10000000000.0, false, "#.1", "1.e+10"},   {0.5, false, "#.0%", "50.%"},
+        {1234.5, false, "n", "1234.5"},            {100000.0, false, "_g", "100_000"},
+        {-0.001, false, "z.1f", "0.0"},            {-0.001, false, ".1f", "-0.0"},
+        {-0.0, false, "z", "0.0"},                 {-0.1, false, "z.1e", "-1.0e-01"},
+        {INFINITY, false, "010,", "0000000inf"},   {-INFINITY, false, "z,", "-inf"},
+        {1234.5, false, "#,%", "123,450.000000%"}, {1e22, false, ",.0f", "10,000,000,000,000,000,000,000"},
+    };
+    assert_numbers(MU_COUNT(rows), rows);
 }
 
 // Three steps in each call of fit: the fifth and the tenth are in the second and the fourth, as in Keras.
@@ -566,7 +605,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(checkpoints_hold_whole_models),
-        MODEL_TEST(numbers_are_written_as_in_python), MODEL_TEST(steps_are_counted_over_calls),
+        MODEL_TEST(numbers_are_written_as_in_python), MODEL_TEST(flags_of_numbers_are_as_in_python),
+        MODEL_TEST(steps_are_counted_over_calls),
         MODEL_TEST(steps_are_counted_in_loops), MODEL_TEST(a_rate_of_float32_is_the_least),
         MODEL_TEST(epochs_without_validation_do_not_count), MODEL_TEST(best_checkpoints),
         MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan),
