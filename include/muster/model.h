@@ -307,7 +307,9 @@ typedef struct mu_fit_args {
     // number of the last epoch (default 1; 0: none); with initial_epoch 0, the number of epochs
     int epochs;
     int initial_epoch;                       // epoch to start at; default 0
-    int64_t steps_per_epoch;                 // default: until the data ends; required if it never ends
+    // default: until the data ends; required if it never ends. The next epoch goes on in the data, and begins them anew
+    // if they have ended, even within the epoch
+    int64_t steps_per_epoch;
     // evaluated after each epoch: a dataset of batches, or a list of inputs and labels; default: none
     mu_any_samples validation_data;
     int64_t validation_steps;                // default: until validation_data ends

@@ -115,6 +115,8 @@ FITS = {
     "a frozen dense layer": lambda mu, d: ({}, {}, {"frozen": "a"}),
     "frozen batch normalization": lambda mu, d: ({}, {}, {"frozen": "b"}),
     "run_eagerly": lambda mu, d: ({}, {}, {"eager": True}),
+    "steps_per_epoch that are not all of the data": lambda mu, d: ({"steps_per_epoch": 3}, {"steps_per_epoch": 3}, {}),
+    "steps_per_epoch that are more than the data": lambda mu, d: ({"steps_per_epoch": 50}, {"steps_per_epoch": 50}, {}),
     "initial_epoch": lambda mu, d: ({"initial_epoch": 2}, {"initial_epoch": 2}, {}),
 }
 

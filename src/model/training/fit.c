@@ -58,12 +58,22 @@ char *mu__fit_data_state(const mu_model *model)
     return copy;
 }
 
-static void warn_of_early_end(const mu_pass *p)
+static void warn_of_early_end(const mu_pass *p, int epochs)
 {
     mu__log(MU_LOG_WARNING,
-            "mu_fit: the data ended after %lld of %lld steps of epoch %d; repeat the dataset or give fewer "
+            "mu_fit: the data ended after %lld of %lld steps of epoch %d%s; repeat the dataset or give fewer "
             "steps_per_epoch",
-            (long long)p->steps, (long long)p->limit, p->epoch + 1);
+            (long long)p->steps, (long long)p->limit, p->epoch + 1,
+            p->epoch + 1 < epochs ? ", and the next begins them anew" : "");
+}
+
+// Runs the steps of an epoch for which the epochs before have left no data: they begin anew, as in Keras.
+static mu_status run_anew(fitting *f, mu_pass *p)
+{
+    f->position.begun = false;
+    MU_TRY(open_data(f));
+    p->opened = f->opened;
+    return mu__pass_run(p);
 }
 
 static mu_status train_epoch(fitting *f, int epoch, mu_pass *p)
@@ -82,6 +92,7 @@ static mu_status train_epoch(fitting *f, int epoch, mu_pass *p)
                    .warned_of_nan = &f->warned_of_nan,
                    .epoch = epoch,
                    .steps = f->position.step};
+    const bool continues = f->position.begun || f->position.restored;
     MU_TRY(open_data(f));
     // A run restored within an epoch has values so far, and no further steps if all were done.
     MU_TRY(p->steps == 0 ? mu__pass_reset(model) : mu__pass_read(p));
@@ -93,12 +104,14 @@ static mu_status train_epoch(fitting *f, int epoch, mu_pass *p)
     mu__progress_begin(&f->progress, mu__verbose_on(model, f->args.verbose), epoch + 1, f->args.epochs, target);
     int64_t begin = mu__now_ns();
     MU_TRY(mu__pass_run(p));
+    if (p->steps == 0 && continues && !model->trainer->stop)
+        MU_TRY(run_anew(f, p));
     f->history->seconds += (double)(mu__now_ns() - begin) / 1e9;
     f->history->samples += p->samples;
     if (p->steps == 0 && epoch == f->args.initial_epoch)
         return mu__no_batches("mu_fit");
     if (limit > 0 && p->steps < limit && !model->trainer->stop)
-        warn_of_early_end(p);
+        warn_of_early_end(p, f->args.epochs);
     if (limit < 0 && !model->trainer->stop)
         f->known_steps = p->steps;
     return MU_OK;
@@ -183,7 +196,7 @@ static mu_status fit_epoch(fitting *f, int epoch)
     } else if (status == MU_OK) {
         f->position.epoch = epoch + 1;
         f->position.step = 0;
-        f->position.begun = f->args.steps_per_epoch > 0;
+        f->position.begun = train.steps == f->args.steps_per_epoch;
         status = end_epoch(f, &train, validates ? &validation : NULL);
     }
     mu__pass_end(&train);

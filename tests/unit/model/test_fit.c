@@ -171,6 +171,21 @@ static void steps_and_epochs_are_limited(void **state)
     assert_int_equal(mu_tensor_dim(mu_predict(model, endless, .steps = 5), 0), 6 * 4 + 2);
 }
 
+// Of four batches: an epoch goes on behind the one before; data that end, within an epoch or with it, begin anew.
+static void data_that_end_begin_anew(void **state)
+{
+    (void)state;
+    static const struct { int64_t steps; int batches; } cases[] = {{3, 3 + 1 + 3}, {2, 2 + 2 + 2}, {4, 12}, {9, 12}};
+    for (size_t i = 0; i < MU_COUNT(cases); i++) {
+        seen s = {0};
+        mu_history *history = FIT(small_model(2, mu_dense(4)), small_data(), .epochs = 3, .steps_per_epoch =
+                                      cases[i].steps, .callbacks = MU_CALLBACKS(watch(&s)));
+        assert_int_equal(mu_history_epochs(history), 3);
+        assert_int_equal(s.batches, cases[i].batches);
+        assert_int_equal(s.epochs_ended, 3);
+    }
+}
+
 // Validation after the second and the fourth epoch only, and arguments that contradict each other.
 static void validation_after_listed_epochs(void **state)
 {
@@ -343,7 +358,7 @@ int main(void)
         MODEL_TEST(callbacks_see_everything),
         MODEL_TEST(training_stops_when_asked),
         MODEL_TEST(failing_callbacks_end_the_training),
-        MODEL_TEST(steps_and_epochs_are_limited),
+        MODEL_TEST(steps_and_epochs_are_limited), MODEL_TEST(data_that_end_begin_anew),
         MODEL_TEST(validation_after_listed_epochs),
         MODEL_TEST(validation_data_keep_their_elements),
         MODEL_TEST(untraceable_models_are_not_tried),
