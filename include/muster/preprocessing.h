@@ -48,7 +48,7 @@ typedef struct mu_normalization_args {
     int n_variance;                          // the length of variance, which is that of mean
     const int *axes;                         // whose elements have a mean each; n_axes of them; default {-1}, the last
     int n_axes;
-    bool whole;                              // instead: one mean of all numbers, Keras's axis=None
+    bool whole;                              // instead: one mean of all numbers, also of [batch]; Keras's axis=None
 } mu_normalization_args;
 // mu_normalization makes a layer that subtracts the mean of each feature (.axes) and divides by its standard
 // deviation, those of the data that mu_normalization_adapt has seen; until then mean 0 and variance 1. Weights: mean,

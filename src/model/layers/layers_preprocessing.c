@@ -97,9 +97,10 @@ static mu_status moments_shape(const mu_layer *layer, const mu_shape *input, mu_
 {
     char text[MU_SHAPE_TEXT];
     bool kept[MU_MAX_RANK];
-    MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
+    const mu_normalization_args *args = layer->args;
+    MU_TRY(mu__need_input_rank(layer, input, args->whole ? 1 : 2, MU_MAX_RANK));
     *out = (mu_shape){0};
-    if (kept_axes(layer->args, input->rank, kept) < 0)
+    if (kept_axes(args, input->rank, kept) < 0)
         return mu__error(MU_INVALID_ARGUMENT, "layer '%s': for inputs of rank %d, .axes must be distinct axes from 1 "
                          "to %d; negative ones count from the end", mu_layer_name(layer), input->rank, input->rank - 1);
     for (int axis = 1; axis < input->rank; axis++)
@@ -203,9 +204,11 @@ static mu_status add_batch(const mu_layer *layer, moments *all, mu_tensor *x)
 static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *all)
 {
     const mu_call_context context = {0};
-    if (mu_tensor_rank(x) < 2)
+    const bool whole = ((const mu_normalization_args *)layer->args)->whole;
+    if (mu_tensor_rank(x) < (whole ? 1 : 2))
         return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' learns from batches of rows; the data have rank "
-                         "%d; batch the dataset (mu_dataset_batch)", mu_layer_name(layer), mu_tensor_rank(x));
+                         "%d; batch the dataset (mu_dataset_batch)%s", mu_layer_name(layer), mu_tensor_rank(x),
+                         whole ? "" : ", or give the layer .whole = true, for one mean of all numbers");
     if (!layer->built && !mu__layer_call(layer, mu_of(x), &context, NULL))
         return mu_error_code();
     char text[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];

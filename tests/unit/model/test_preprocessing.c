@@ -36,6 +36,26 @@ static void normalization_adapts(void **state)
     expect_error(MU_INVALID_ARGUMENT, "the dataset has no elements");
 }
 
+// A column of numbers without an axis of features, as in Keras's guide to regression, and the model behind it.
+static void scalars_have_one_mean(void **state)
+{
+    (void)state;
+    const double numbers[] = {0, 1, 2, 3, 4, 5, 6};  // mean 3, variance 4
+    mu_tensor *x = mu_tensor_new(MU_F64, 1, (int64_t[]){7}, numbers), *column = mu_expand_dims(x, 1);
+    mu_layer *layer = mu_normalization(.whole = true);
+    mu_dataset *scalars = mu_dataset_from_tensor_slices(mu_of(x));
+    assert_int_not_equal(mu_adapt(layer, scalars), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, "the data have rank 0; batch the dataset (mu_dataset_batch)");
+    assert_int_equal(mu_adapt(layer, mu_dataset_batch(scalars, 3)), MU_OK);
+    for (int i = 0; i < 7; i++) {
+        assert_number(doubles(mu_call(layer, x))[i], (numbers[i] - 3) / 2, 1e-12);
+        assert_number(doubles(mu_call(layer, column))[i], (numbers[i] - 3) / 2, 1e-12);
+    }
+    assert_int_equal(mu_adapt(mu_normalization(.whole = true), x), MU_OK);
+    assert_int_not_equal(mu_adapt(mu_normalization(), x), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, "the data have rank 1; batch the dataset (mu_dataset_batch), or give the layer");
+}
+
 // Keras's EfficientNet with weights of ImageNet has a Rescaling with a list.
 static void channels_have_scales_of_their_own(void **state)
 {
@@ -521,7 +541,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         MODEL_TEST(images_of_bytes_stay_bytes), MODEL_TEST(counts_have_weights),
         MODEL_TEST(moments_of_other_axes),
-        MODEL_TEST(normalization_adapts), MODEL_TEST(channels_have_scales_of_their_own),
+        MODEL_TEST(normalization_adapts), MODEL_TEST(scalars_have_one_mean),
+        MODEL_TEST(channels_have_scales_of_their_own),
         MODEL_TEST(bins_adapt),
         MODEL_TEST(bins_are_as_many_as_in_keras),
         MODEL_TEST(adapting_keeps_no_batches),
