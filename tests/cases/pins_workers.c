@@ -285,7 +285,7 @@ static mu_value *part_and_merge(mu_value *arguments, void *arg)
 // replicas, in merges, traced or not, and in sync-on-read contexts.
 void pins_of_first_replicas(mu_strategy *s)
 {
-    const double first = 4 + worker(s) * mu_strategy_num_replicas(s) / 2;
+    const double first = 4 + worker(s) * mu_num_replicas_in_sync(s) / 2;
     for (int i = 0; i < 2; i++) {
         mu_variable *v = on_read(s, 1, MU_AGGREGATION_ONLY_FIRST_REPLICA);
         mu_value *all = mu_local_results(s, RUN(i)(s, part_and_merge, v));

@@ -411,12 +411,12 @@ static mu_value *all_of(const run *r, mu_tensor *const *x)
     return mu_list_of(REGISTERS, own);
 }
 
-// All replicas take one branch, for the sake of its collectives.
+// All replicas take one branch, for the sake of its collectives: the one that may fail, which a trace looks at anyway.
 static mu_tensor *do_branch(run *r, const instruction *i, mu_tensor *const *x)
 {
     r->body = i;
     mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum(x[i->a], MU_ALL_AXES));
-    mu_tensor *pred = sum ? mu_greater(sum, mu_constant(mu_tensor_dtype(sum), i->number)) : NULL;
+    mu_tensor *pred = sum ? mu_equal(mu_subtract(sum, sum), mu_constant(mu_tensor_dtype(sum), 0)) : NULL;
     return tensor_of(mu_cond(pred, body, other_body, all_of(r, x), r));
 }
 
