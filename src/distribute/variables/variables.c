@@ -6,6 +6,8 @@
 // TensorFlow's tests define.
 #include "distribute/distribute.h"
 
+#include <muster/ops.h>
+
 static bool in_replica(void)
 {
     return mu__context()->replica != NULL;

@@ -348,7 +348,7 @@ static mu_tensor *do_scatter(run *r, const instruction *i, mu_tensor *const *x)
 static mu_tensor *do_sync_read(run *r, const instruction *i, mu_tensor *const *x)
 {
     (void)x;
-    if (!mu_has_strategy()) // where no replica can ask for it
+    if (!mu_has_strategy() || may_differ(r, i->variable)) // where no replica can ask for it, or each worker has its own
         return do_read(r, i, x);
     mu_sync_on_read(true);
     mu_tensor *seen = own_type(r, mu_variable_read(r->variables[i->variable]));

@@ -121,7 +121,7 @@ static void note_variables(const run *r, outcome *found)
     for (int v = 0; v < VARIABLES; v++) {
         note_local(r, found, variable_value(r->variables[v]));
         const bool on_read = r->program->synchronization[v] == MU_SYNCHRONIZATION_ON_READ;
-        if (r->program->aggregation[v] != MU_AGGREGATION_NONE || !(on_read || r->program->on_workers))
+        if (!may_differ(r, v) && !(on_read && r->program->aggregation[v] == MU_AGGREGATION_NONE))
             note(&found->all, value_of(mu_variable_read(r->variables[v])));
     }
 }
