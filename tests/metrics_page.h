@@ -19,8 +19,11 @@ static inline bool http_ask(int port, const char *request, char *out, size_t byt
     size_t n = 0;
     const bool sent = fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0 &&
                       send(fd, request, strlen(request), MSG_NOSIGNAL) == (ssize_t)strlen(request);
-    for (ssize_t got = 1; sent && got > 0 && n < bytes - 1; n += got > 0 ? (size_t)got : 0)
+    ssize_t got = sent;
+    while (got > 0 && n < bytes - 1) {
         got = recv(fd, out + n, bytes - 1 - n, 0);
+        n += got > 0 ? (size_t)got : 0;
+    }
     out[n] = '\0';
     if (fd >= 0)
         close(fd);

@@ -13,12 +13,6 @@
 #include <math.h>
 #include <muster/ops.h>
 
-enum {
-    ADD, SUBTRACT, MULTIPLY, DIVIDE, DIVIDE_NO_NAN, FLOOR_DIVIDE, MOD, POW, MAXIMUM, MINIMUM, SQUARED_DIFFERENCE,
-    ATAN2, PUT,
-    EQUAL, NOT_EQUAL, LESS, LESS_EQUAL, GREATER, GREATER_EQUAL,
-};
-
 // Rows of n elements of two operands and of the result, which is dense. All strides are in elements: within a row (0: a
 // scalar for the whole row) and from row to row.
 typedef struct rows2 {
@@ -28,11 +22,11 @@ typedef struct rows2 {
 } rows2;
 typedef void loop2(int variant, const rows2 *r);
 
-#define ONE_ROW(first, along_first, second, along_second, to, count)                                              \
-    (rows2)                                                                                                       \
-    {                                                                                                             \
-        .a = (first), .b = (second), .out = (to), .step_a = (along_first), .step_b = (along_second), .rows = 1,   \
-        .n = (count)                                                                                              \
+#define ONE_ROW(first, along_first, second, along_second, to, count)                                            \
+    (rows2)                                                                                                     \
+    {                                                                                                           \
+        .a = (first), .b = (second), .out = (to), .step_a = (along_first), .step_b = (along_second), .rows = 1, \
+        .n = (count)                                                                                            \
     }
 
 // Whether both operands have stride 1, or both are scalars.
@@ -43,66 +37,65 @@ static bool is_dense(const rows2 *r)
 
 static mu_math2 function_of(int variant)
 {
-    return variant == POW ? MU_MATH_POW : variant == ATAN2 ? MU_MATH_ATAN2 : MU_MATH_FLOOR_MOD;
+    return variant == MU_BINARY_POW ? MU_MATH_POW : variant == MU_BINARY_ATAN2 ? MU_MATH_ATAN2 : MU_MATH_FLOOR_MOD;
 }
 
-#define T float
-#define W float
-#define FN(name) f32_##name
-#define M(name) name##f
-#define MATH2 math2_f32
-#define IS_FLOAT 1
+#define T         float
+#define W         float
+#define FN(name)  f32_##name
+#define M(name)   name##f
+#define MATH2     math2_f32
+#define IS_FLOAT  1
 #define IS_SIGNED 1
 #include "ops/math/arithmetic_loops.inc.c"
 
-#define T double
-#define W double
-#define FN(name) f64_##name
-#define M(name) name
-#define MATH2 math2_f64
-#define IS_FLOAT 1
+#define T         double
+#define W         double
+#define FN(name)  f64_##name
+#define M(name)   name
+#define MATH2     math2_f64
+#define IS_FLOAT  1
 #define IS_SIGNED 1
 #include "ops/math/arithmetic_loops.inc.c"
 
-#define T int64_t
-#define W uint64_t
-#define FN(name) i64_##name
-#define IS_FLOAT 0
+#define T         int64_t
+#define W         uint64_t
+#define FN(name)  i64_##name
+#define IS_FLOAT  0
 #define IS_SIGNED 1
 #include "ops/math/arithmetic_loops.inc.c"
 
-#define T int32_t
-#define W uint32_t
-#define FN(name) i32_##name
-#define REAL double
-#define IS_FLOAT 0
+#define T         int32_t
+#define W         uint32_t
+#define FN(name)  i32_##name
+#define REAL      double
+#define IS_FLOAT  0
 #define IS_SIGNED 1
 #include "ops/math/arithmetic_loops.inc.c"
 
-#define T int16_t
-#define W uint32_t
-#define FN(name) i16_##name
-#define REAL float
-#define IS_FLOAT 0
+#define T         int16_t
+#define W         uint32_t
+#define FN(name)  i16_##name
+#define REAL      float
+#define IS_FLOAT  0
 #define IS_SIGNED 1
 #include "ops/math/arithmetic_loops.inc.c"
 
-#define T int8_t
-#define W uint32_t
-#define FN(name) i8_##name
-#define REAL float
-#define IS_FLOAT 0
+#define T         int8_t
+#define W         uint32_t
+#define FN(name)  i8_##name
+#define REAL      float
+#define IS_FLOAT  0
 #define IS_SIGNED 1
 #include "ops/math/arithmetic_loops.inc.c"
 
-#define T uint8_t
-#define W uint32_t
-#define FN(name) u8_##name
-#define REAL float
-#define IS_FLOAT 0
+#define T         uint8_t
+#define W         uint32_t
+#define FN(name)  u8_##name
+#define REAL      float
+#define IS_FLOAT  0
 #define IS_SIGNED 0
 #include "ops/math/arithmetic_loops.inc.c"
-
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
@@ -136,9 +129,9 @@ static loop2 *compare_loop(mu_dtype dtype)
 typedef struct binary_job {
     const mu_kernel *kernel;
     loop2 *loop;
-    size_t in_bytes, out_bytes;  // of an element
-    bool is_float16;             // inputs are float16 or bfloat16
-    rows2 row;                   // binary_rows: what all rows share
+    size_t in_bytes, out_bytes; // of an element
+    bool is_float16;            // inputs are float16 or bfloat16
+    rows2 row;                  // binary_rows: what all rows share
 } binary_job;
 
 // One row of 16-bit floats.
@@ -150,16 +143,20 @@ typedef struct float16_row {
 static void run_in_f32(void *arg, const mu_f32_run *run)
 {
     const float16_row *part = arg;
-    part->job->loop(part->job->kernel->op->variant, &ONE_ROW(run->in[0], part->row->step_a, run->in[1],
-                                                             part->row->step_b, run->out, run->n));
+    part->job->loop(part->job->kernel->op->variant,
+                    &ONE_ROW(run->in[0], part->row->step_a, run->in[1], part->row->step_b, run->out, run->n));
 }
 
 static void make_row(const binary_job *job, const rows2 *row)
 {
     float16_row part = {job, row};
     const mu_kernel *k = job->kernel;
-    const mu_float16_run run = {.in_dtype = k->in[0].dtype, .out_dtype = k->out[0].dtype, .n_in = 2,
-                                .in = {row->a, row->b}, .step = {row->step_a, row->step_b}, .out = row->out,
+    const mu_float16_run run = {.in_dtype = k->in[0].dtype,
+                                .out_dtype = k->out[0].dtype,
+                                .n_in = 2,
+                                .in = {row->a, row->b},
+                                .step = {row->step_a, row->step_b},
+                                .out = row->out,
                                 .n = row->n};
     if (job->is_float16)
         mu__in_f32(&run, run_in_f32, &part);
@@ -178,7 +175,7 @@ static void binary_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
                            (char *)k->out[0].data + (size_t)out_at * job->out_bytes, n));
 }
 
-enum { FLOAT16_CHUNK = 1024 };  // elements
+enum { FLOAT16_CHUNK = 1024 }; // elements
 
 // Widens rows of 16-bit floats, of which one is enough if all are the same. Returns the distance of the wide rows.
 static int64_t widen_rows(mu_dtype dtype, const uint16_t *x, int64_t step, int64_t row, const rows2 *r, float *wide)
@@ -230,8 +227,11 @@ static void binary_rows(void *arg, const mu_walk *outer, const int64_t *at, int6
         job->loop(k->op->variant, &r);
 }
 
-static const int combining[] = {[MU_COMBINE_ADD] = ADD, [MU_COMBINE_MIN] = MINIMUM, [MU_COMBINE_MAX] = MAXIMUM,
-                                [MU_COMBINE_MULTIPLY] = MULTIPLY, [MU_COMBINE_SUBTRACT] = SUBTRACT};
+static const int combining[] = {[MU_COMBINE_ADD] = MU_BINARY_ADD,
+                                [MU_COMBINE_MIN] = MU_BINARY_MINIMUM,
+                                [MU_COMBINE_MAX] = MU_BINARY_MAXIMUM,
+                                [MU_COMBINE_MULTIPLY] = MU_BINARY_MULTIPLY,
+                                [MU_COMBINE_SUBTRACT] = MU_BINARY_SUBTRACT};
 
 void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *from, int64_t n)
 {
@@ -295,14 +295,15 @@ int64_t mu__scatter_numbers(int combine, mu_dtype dtype, void *into, const mu_sc
                             const void *from, int64_t n)
 {
     combiner *numbers = combiner_for(dtype);
-    return numbers ? numbers(combine == MU_SCATTER_PUT ? PUT : combining[combine], into, positions, from, n) : 0;
+    return numbers ? numbers(combine == MU_SCATTER_PUT ? MU_BINARY_PUT : combining[combine], into, positions, from, n)
+                   : 0;
 }
 
 // For a dense operand and a short row that broadcasts to all of its rows: a tile repeats the row as often as it fits.
 typedef struct tile_job {
     const binary_job *binary;
-    int tiled;               // which operand is the row
-    int64_t columns, rows;   // of the tile
+    int tiled;             // which operand is the row
+    int64_t columns, rows; // of the tile
     const char *tile;
 } tile_job;
 
@@ -327,8 +328,7 @@ static bool run_tiled(const binary_job *binary, const mu_walk *walk)
     const int64_t columns = walk->rank == 2 ? walk->dims[1] : 0;
     const size_t row = (size_t)columns * binary->in_bytes;
     tile_job job = {.binary = binary, .columns = columns, .tile = tile};
-    if (columns == 0 || row > sizeof tile / 2 || walk->strides[0][1] != 1 ||
-        walk->strides[1][1] != 1)
+    if (columns == 0 || row > sizeof tile / 2 || walk->strides[0][1] != 1 || walk->strides[1][1] != 1)
         return false;
     job.tiled = walk->strides[0][0] == 0 ? 0 : 1;
     if (walk->strides[job.tiled][0] != 0 || walk->strides[1 - job.tiled][0] != columns)
@@ -356,8 +356,11 @@ static bool run_short_rows(binary_job *job, const mu_walk *walk)
 static mu_status run_binary(const mu_kernel *k, loop2 *loop)
 {
     mu_dtype dtype = k->in[0].dtype;
-    binary_job job = {.kernel = k, .loop = loop, .in_bytes = mu_dtype_bytes(dtype),
-                      .out_bytes = mu_dtype_bytes(k->out[0].dtype), .is_float16 = dtype == MU_F16 || dtype == MU_BF16};
+    binary_job job = {.kernel = k,
+                      .loop = loop,
+                      .in_bytes = mu_dtype_bytes(dtype),
+                      .out_bytes = mu_dtype_bytes(k->out[0].dtype),
+                      .is_float16 = dtype == MU_F16 || dtype == MU_BF16};
     mu_walk walk;
     mu__walk_make(&walk, &k->out[0].shape, 2, k->in);
     if (!run_tiled(&job, &walk) && !run_short_rows(&job, &walk))
@@ -365,15 +368,9 @@ static mu_status run_binary(const mu_kernel *k, loop2 *loop)
     return MU_OK;
 }
 
-static mu_status arithmetic_fast(const mu_kernel *k)
-{
-    return run_binary(k, arithmetic_loop(k->in[0].dtype));
-}
+static mu_status arithmetic_fast(const mu_kernel *k) { return run_binary(k, arithmetic_loop(k->in[0].dtype)); }
 
-static mu_status compare_fast(const mu_kernel *k)
-{
-    return run_binary(k, compare_loop(k->in[0].dtype));
-}
+static mu_status compare_fast(const mu_kernel *k) { return run_binary(k, compare_loop(k->in[0].dtype)); }
 
 static bool has_bad(mu_dtype dtype, bool power, const void *data, int64_t n)
 {
@@ -395,17 +392,18 @@ static int64_t checked_integers(const mu_kernel *k)
 
 mu_status mu__integer_error(const mu_op *op, int64_t value, int64_t i)
 {
-    return mu__error(MU_INVALID_ARGUMENT, op->variant == POW ? "%s: an integer to the power %lld (element %lld) is not "
-                     "an integer; cast to a float type first"
-                     : "%s: integer division by %lld (element %lld of the divisor)", op->name, (long long)value,
-                     (long long)i);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     op->variant == MU_BINARY_POW ? "%s: an integer to the power %lld (element %lld) is not "
+                                                    "an integer; cast to a float type first"
+                                                  : "%s: integer division by %lld (element %lld of the divisor)",
+                     op->name, (long long)value, (long long)i);
 }
 
 // Reports the first element of the second operand that is invalid: a zero divisor or a negative exponent.
-static mu_status check_integers(const mu_kernel *k)
+mu_status mu__check_integers(const mu_kernel *k)
 {
     const mu_view *b = &k->in[1];
-    const bool power = k->op->variant == POW;
+    const bool power = k->op->variant == MU_BINARY_POW;
     for (int64_t i = 0; i < checked_integers(k); i++) {
         const int64_t value = mu__read_whole(b, i);
         if (power ? value < 0 : value == 0)
@@ -418,8 +416,8 @@ static mu_status integer_fast(const mu_kernel *k)
 {
     const mu_view *b = &k->in[1];
     const int64_t n = checked_integers(k);
-    if (n > 0 && has_bad(b->dtype, k->op->variant == POW, b->data, n))
-        return check_integers(k);
+    if (n > 0 && has_bad(b->dtype, k->op->variant == MU_BINARY_POW, b->data, n))
+        return mu__check_integers(k);
     return arithmetic_fast(k);
 }
 
@@ -431,120 +429,7 @@ static mu_status math_run(const mu_kernel *k)
     return dtype == MU_F32 || dtype == MU_F16 || dtype == MU_BF16 ? run_binary(k, f32_math) : integer_fast(k);
 }
 
-// ---- Plain loops --------------------------------------------------------------------------------
-
-static double real_of_two(int variant, mu_dtype dtype, double x, double y)
-{
-    const double rest = fmod(x, y), apart = mu__rounded(dtype, x - y);
-    switch (variant) {
-    case ADD: return x + y;
-    case SUBTRACT: return x - y;
-    case MULTIPLY: return x * y;
-    case DIVIDE: return x / y;
-    case DIVIDE_NO_NAN: return y == 0 ? 0 : x / y;
-    case FLOOR_DIVIDE: return floor(mu__rounded(dtype, x / y));
-    case MOD: return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
-    case POW: return pow(x, y);
-    case MAXIMUM: return x > y || x != x ? x : y;
-    case MINIMUM: return x < y || x != x ? x : y;
-    case SQUARED_DIFFERENCE: return apart * apart;
-    default: return atan2(x, y);
-    }
-}
-
-// x to the power y, and the quotient rounded down; both wrap around.
-static uint64_t whole_power(uint64_t x, uint64_t y)
-{
-    uint64_t result = 1;
-    for (; y > 0; y >>= 1, x *= x)
-        result *= y & 1 ? x : 1;
-    return result;
-}
-
-static uint64_t whole_quotient(int64_t x, int64_t y)
-{
-    return y == -1 ? 0 - (uint64_t)x : (uint64_t)(x / y - (x % y != 0 && (x < 0) != (y < 0)));
-}
-
-static int64_t whole_of_two(int variant, int64_t x, int64_t y)
-{
-    const uint64_t a = (uint64_t)x, b = (uint64_t)y;
-    switch (variant) {
-    case ADD: return (int64_t)(a + b);
-    case SUBTRACT: return (int64_t)(a - b);
-    case MULTIPLY: return (int64_t)(a * b);
-    case FLOOR_DIVIDE: return (int64_t)whole_quotient(x, y);
-    case MOD: return (int64_t)(a - whole_quotient(x, y) * b);
-    case POW: return (int64_t)whole_power(a, b);
-    case MAXIMUM: return MU_MAX(x, y);
-    case MINIMUM: return MU_MIN(x, y);
-    default: return (int64_t)((a - b) * (a - b));
-    }
-}
-
-static mu_status arithmetic_ref(const mu_kernel *k)
-{
-    const mu_view *a = &k->in[0], *b = &k->in[1], *out = &k->out[0];
-    const int variant = k->op->variant;
-    const bool checked = variant == FLOOR_DIVIDE || variant == MOD || variant == POW;
-    MU_TRY(checked ? check_integers(k) : MU_OK);
-    for (int64_t i = 0; i < mu__elements(&out->shape); i++) {
-        const int64_t x = mu__broadcast_at(&out->shape, &a->shape, i), y = mu__broadcast_at(&out->shape, &b->shape, i);
-        if (mu__dtype_is_float(out->dtype))
-            mu__write_real(out, i, real_of_two(variant, out->dtype, mu__read_real(a, x), mu__read_real(b, y)));
-        else
-            mu__write_whole(out, i, whole_of_two(variant, mu__read_whole(a, x), mu__read_whole(b, y)));
-    }
-    return MU_OK;
-}
-
-static bool compared(int variant, bool less, bool equal, bool greater)
-{
-    switch (variant) {
-    case EQUAL: return equal;
-    case NOT_EQUAL: return !equal;
-    case LESS: return less;
-    case LESS_EQUAL: return less || equal;
-    case GREATER: return greater;
-    default: return greater || equal;
-    }
-}
-
-static mu_status compare_ref(const mu_kernel *k)
-{
-    const mu_view *a = &k->in[0], *b = &k->in[1];
-    const mu_shape *out = &k->out[0].shape;
-    for (int64_t i = 0; i < mu__elements(out); i++) {
-        const int64_t at = mu__broadcast_at(out, &a->shape, i), bt = mu__broadcast_at(out, &b->shape, i);
-        const double x = mu__read_real(a, at), y = mu__read_real(b, bt);
-        bool less = x < y, equal = x == y, greater = x > y;
-        if (!mu__dtype_is_float(a->dtype)) {
-            const int64_t left = mu__read_whole(a, at), right = mu__read_whole(b, bt);
-            less = left < right, equal = left == right, greater = left > right;
-        }
-        ((bool *)k->out[0].data)[i] = compared(k->op->variant, less, equal, greater);
-    }
-    return MU_OK;
-}
-
-// If the bounds cross, the lower one wins, as in TensorFlow.
-static mu_status clip_ref(const mu_kernel *k)
-{
-    const mu_view *x = &k->in[0], *low = &k->in[1], *high = &k->in[2], *out = &k->out[0];
-    for (int64_t i = 0; i < mu__elements(&out->shape); i++) {
-        const int64_t at = mu__broadcast_at(&out->shape, &x->shape, i);
-        const int64_t lt = mu__broadcast_at(&out->shape, &low->shape, i);
-        const int64_t ht = mu__broadcast_at(&out->shape, &high->shape, i);
-        if (mu__dtype_is_float(out->dtype)) {
-            const double below = real_of_two(MINIMUM, out->dtype, mu__read_real(x, at), mu__read_real(high, ht));
-            mu__write_real(out, i, real_of_two(MAXIMUM, out->dtype, below, mu__read_real(low, lt)));
-        } else {
-            const int64_t below = MU_MIN(mu__read_whole(x, at), mu__read_whole(high, ht));
-            mu__write_whole(out, i, MU_MAX(below, mu__read_whole(low, lt)));
-        }
-    }
-    return MU_OK;
-}
+// ---- Shapes -------------------------------------------------------------------------------------
 
 static mu_status compare_infer(mu_infer *infer)
 {
@@ -584,34 +469,28 @@ static const mu_sample samples_power[] = {
 #define ROW2(text, which, more_flags, allowed)                                                        \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | (more_flags), \
     .dtypes = allowed, .in_place = 3, .infer = mu__infer_broadcast
-#define FAST .ref = arithmetic_ref, .cpu = {.run = arithmetic_fast}
+#define FAST   .ref = mu__arithmetic_ref, .cpu = {.run = arithmetic_fast}
 #define SIMPLE FAST, .samples = samples2
 
-static mu_tensor *add_grad(mu_grad *g, int i)
-{
-    return mu__unbroadcast(g, g->dy, i);
-}
-const mu_op mu_op_add = {ROW2("add", ADD, MU_OP_COMMUTES, MU_NUMBERS), .grad = add_grad,
+static mu_tensor *add_grad(mu_grad *g, int i) { return mu__unbroadcast(g, g->dy, i); }
+const mu_op mu_op_add = {ROW2("add", MU_BINARY_ADD, MU_OP_COMMUTES, MU_NUMBERS), .grad = add_grad,
                          .hlo = "stablehlo.add", SIMPLE};
 static mu_tensor *subtract_grad(mu_grad *g, int i)
 {
     mu_tensor *dx = mu__unbroadcast(g, g->dy, i);
     return i == 0 ? dx : mu_neg(dx);
 }
-const mu_op mu_op_subtract = {ROW2("subtract", SUBTRACT, 0, MU_NUMBERS), .grad = subtract_grad,
+const mu_op mu_op_subtract = {ROW2("subtract", MU_BINARY_SUBTRACT, 0, MU_NUMBERS), .grad = subtract_grad,
                               .hlo = "stablehlo.subtract", SIMPLE};
-static mu_tensor *multiply_grad(mu_grad *g, int i)
-{
-    return mu__unbroadcast(g, mu_multiply(g->dy, g->x[1 - i]), i);
-}
-const mu_op mu_op_multiply = {ROW2("multiply", MULTIPLY, MU_OP_COMMUTES, MU_NUMBERS), .grad = multiply_grad,
+static mu_tensor *multiply_grad(mu_grad *g, int i) { return mu__unbroadcast(g, mu_multiply(g->dy, g->x[1 - i]), i); }
+const mu_op mu_op_multiply = {ROW2("multiply", MU_BINARY_MULTIPLY, MU_OP_COMMUTES, MU_NUMBERS), .grad = multiply_grad,
                               .hlo = "stablehlo.multiply", SIMPLE};
 static mu_tensor *divide_grad(mu_grad *g, int i)
 {
-    mu_tensor *dx = mu__apply2(g->op, NULL, g->dy, g->x[1]);  // the gradient of divide_no_nan uses it too
+    mu_tensor *dx = mu__apply2(g->op, NULL, g->dy, g->x[1]); // the gradient of divide_no_nan uses it too
     return mu__unbroadcast(g, i == 0 ? dx : mu_neg(mu_multiply(dx, g->y[0])), i);
 }
-const mu_op mu_op_divide = {ROW2("divide", DIVIDE, 0, MU_FLOATS), .grad = divide_grad,
+const mu_op mu_op_divide = {ROW2("divide", MU_BINARY_DIVIDE, 0, MU_FLOATS), .grad = divide_grad,
                             .hlo = "stablehlo.divide", .samples = samples_divide, FAST};
 
 // Integers are divided as floats, as in TensorFlow's true division.
@@ -625,30 +504,29 @@ static mu_tensor *true_division(const mu_op *op, mu_tensor *a, mu_tensor *b)
     return mu__apply2(op, NULL, a, b);
 }
 
-mu_tensor *mu_divide(mu_tensor *a, mu_tensor *b)
-{
-    return true_division(&mu_op_divide, a, b);
-}
+mu_tensor *mu_divide(mu_tensor *a, mu_tensor *b) { return true_division(&mu_op_divide, a, b); }
 
-const mu_op mu_op_divide_no_nan = {ROW2("divide_no_nan", DIVIDE_NO_NAN, 0, MU_FLOATS),
-                                   .grad = divide_grad, .samples = samples_divide, FAST,
-                                   .lower = mu__lower_divide_no_nan};
-mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b)
-{
-    return true_division(&mu_op_divide_no_nan, a, b);
-}
+const mu_op mu_op_divide_no_nan = {ROW2("divide_no_nan", MU_BINARY_DIVIDE_NO_NAN, 0, MU_FLOATS), .grad = divide_grad,
+                                   .samples = samples_divide, FAST, .lower = mu__lower_divide_no_nan};
+mu_tensor *mu_divide_no_nan(mu_tensor *a, mu_tensor *b) { return true_division(&mu_op_divide_no_nan, a, b); }
 
-const mu_op mu_op_floor_divide = {ROW2("floor_divide", FLOOR_DIVIDE, 0, MU_NUMBERS), .ref = arithmetic_ref,
-                                  .cpu = {.run = integer_fast}, .samples = samples_divide, .fails_for = MU_INTS,
+const mu_op mu_op_floor_divide = {ROW2("floor_divide", MU_BINARY_FLOOR_DIVIDE, 0, MU_NUMBERS),
+                                  .ref = mu__arithmetic_ref,
+                                  .cpu = {.run = integer_fast},
+                                  .samples = samples_divide,
+                                  .fails_for = MU_INTS,
                                   .lower = mu__lower_whole_division};
 static mu_tensor *mod_grad(mu_grad *g, int i)
 {
     mu_tensor *dx = i == 0 ? g->dy : mu_neg(mu_multiply(g->dy, mu_floor_divide(g->x[0], g->x[1])));
     return mu__unbroadcast(g, dx, i);
 }
-const mu_op mu_op_mod = {ROW2("mod", MOD, 0, MU_NUMBERS), .ref = arithmetic_ref,
-                         .cpu = {.run = math_run},        .grad = mod_grad,
-                         .samples = samples_divide,       .lower = mu__lower_whole_division,
+const mu_op mu_op_mod = {ROW2("mod", MU_BINARY_MOD, 0, MU_NUMBERS),
+                         .ref = mu__arithmetic_ref,
+                         .cpu = {.run = math_run},
+                         .grad = mod_grad,
+                         .samples = samples_divide,
+                         .lower = mu__lower_whole_division,
                          .fails_for = MU_INTS};
 // d/dy x^y = x^y log x. If x is not positive, log x counts as 0, as in TensorFlow.
 static mu_tensor *pow_grad(mu_grad *g, int i)
@@ -662,49 +540,61 @@ static mu_tensor *pow_grad(mu_grad *g, int i)
     }
     return mu__unbroadcast(g, mu_multiply(g->dy, dx), i);
 }
-const mu_op mu_op_pow = {ROW2("pow", POW, 0, MU_NUMBERS), .ref = arithmetic_ref,
-                         .cpu = {.run = math_run},        .grad = pow_grad,
-                         .hlo = "stablehlo.power",        .samples = samples_power,
-                         .fails_for = MU_INTS,            .lower = mu__lower_pow};
+const mu_op mu_op_pow = {ROW2("pow", MU_BINARY_POW, 0, MU_NUMBERS),
+                         .ref = mu__arithmetic_ref,
+                         .cpu = {.run = math_run},
+                         .grad = pow_grad,
+                         .hlo = "stablehlo.power",
+                         .samples = samples_power,
+                         .fails_for = MU_INTS,
+                         .lower = mu__lower_pow};
 // At a tie the first operand gets the whole gradient.
 static mu_tensor *minmax_grad(mu_grad *g, int i)
 {
-    bool greatest = g->op->variant == MAXIMUM;
+    bool greatest = g->op->variant == MU_BINARY_MAXIMUM;
     mu_tensor *first = greatest ? mu_greater_equal(g->x[0], g->x[1]) : mu_less_equal(g->x[0], g->x[1]);
     mu_tensor *zero = mu__scalar_like(g->dy, 0);
     return mu__unbroadcast(g, i == 0 ? mu_where(first, g->dy, zero) : mu_where(first, zero, g->dy), i);
 }
-const mu_op mu_op_maximum = {ROW2("maximum", MAXIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = minmax_grad,
+const mu_op mu_op_maximum = {ROW2("maximum", MU_BINARY_MAXIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = minmax_grad,
                              .hlo = "stablehlo.maximum", SIMPLE};
-const mu_op mu_op_minimum = {ROW2("minimum", MINIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = minmax_grad,
+const mu_op mu_op_minimum = {ROW2("minimum", MU_BINARY_MINIMUM, MU_OP_COMMUTES, MU_NUMBERS), .grad = minmax_grad,
                              .hlo = "stablehlo.minimum", SIMPLE};
 static mu_tensor *squared_difference_grad(mu_grad *g, int i)
 {
     mu_tensor *dx = mu_multiply(mu__scale(g->dy, i == 0 ? 2 : -2), mu_subtract(g->x[0], g->x[1]));
     return mu__unbroadcast(g, dx, i);
 }
-const mu_op mu_op_squared_difference = {ROW2("squared_difference", SQUARED_DIFFERENCE, MU_OP_COMMUTES, MU_NUMBERS),
-                                        .grad = squared_difference_grad, SIMPLE, .lower = mu__lower_squared_difference};
+const mu_op mu_op_squared_difference = {
+    ROW2("squared_difference", MU_BINARY_SQUARED_DIFFERENCE, MU_OP_COMMUTES, MU_NUMBERS),
+    .grad = squared_difference_grad, SIMPLE, .lower = mu__lower_squared_difference};
 static mu_tensor *atan2_grad(mu_grad *g, int i)
 {
     mu_tensor *y = g->x[0], *x = g->x[1];
     mu_tensor *factor = mu_divide(g->dy, mu_add(mu_square(x), mu_square(y)));
     return mu__unbroadcast(g, i == 0 ? mu_multiply(x, factor) : mu_neg(mu_multiply(y, factor)), i);
 }
-const mu_op mu_op_atan2 = {ROW2("atan2", ATAN2, 0, MU_FLOATS), .cpu = {.run = math_run}, .grad = atan2_grad,
-                           .ref = arithmetic_ref, .hlo = "stablehlo.atan2", .samples = samples2};
+const mu_op mu_op_atan2 = {ROW2("atan2", MU_BINARY_ATAN2, 0, MU_FLOATS),
+                           .cpu = {.run = math_run},
+                           .grad = atan2_grad,
+                           .ref = mu__arithmetic_ref,
+                           .hlo = "stablehlo.atan2",
+                           .samples = samples2};
 // ---- Comparisons --------------------------------------------------------------------------------
 
 #define ROW_COMPARE(text, which, allowed)                                                                 \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed, \
-    .infer = compare_infer, .ref = compare_ref, .cpu = {.run = compare_fast}, .samples = samples2
+    .infer = compare_infer, .ref = mu__compare_ref, .cpu = {.run = compare_fast}, .samples = samples2
 
-const mu_op mu_op_equal = {ROW_COMPARE("equal", EQUAL, MU_ALL_DTYPES), .lower = mu__lower_compare};
-const mu_op mu_op_not_equal = {ROW_COMPARE("not_equal", NOT_EQUAL, MU_ALL_DTYPES), .lower = mu__lower_compare};
-const mu_op mu_op_less = {ROW_COMPARE("less", LESS, MU_NUMBERS), .lower = mu__lower_compare};
-const mu_op mu_op_less_equal = {ROW_COMPARE("less_equal", LESS_EQUAL, MU_NUMBERS), .lower = mu__lower_compare};
-const mu_op mu_op_greater = {ROW_COMPARE("greater", GREATER, MU_NUMBERS), .lower = mu__lower_compare};
-const mu_op mu_op_greater_equal = {ROW_COMPARE("greater_equal", GREATER_EQUAL, MU_NUMBERS), .lower = mu__lower_compare};
+const mu_op mu_op_equal = {ROW_COMPARE("equal", MU_BINARY_EQUAL, MU_ALL_DTYPES), .lower = mu__lower_compare};
+const mu_op mu_op_not_equal = {ROW_COMPARE("not_equal", MU_BINARY_NOT_EQUAL, MU_ALL_DTYPES),
+                               .lower = mu__lower_compare};
+const mu_op mu_op_less = {ROW_COMPARE("less", MU_BINARY_LESS, MU_NUMBERS), .lower = mu__lower_compare};
+const mu_op mu_op_less_equal = {ROW_COMPARE("less_equal", MU_BINARY_LESS_EQUAL, MU_NUMBERS),
+                                .lower = mu__lower_compare};
+const mu_op mu_op_greater = {ROW_COMPARE("greater", MU_BINARY_GREATER, MU_NUMBERS), .lower = mu__lower_compare};
+const mu_op mu_op_greater_equal = {ROW_COMPARE("greater_equal", MU_BINARY_GREATER_EQUAL, MU_NUMBERS),
+                                   .lower = mu__lower_compare};
 // ---- Clipping -----------------------------------------------------------------------------------
 
 typedef void clip_loop(const void *x, int64_t step, const void *low, int64_t step_low, const void *high,
@@ -740,7 +630,10 @@ static void clip_row(void *arg, const mu_walk *walk, const int64_t *at, int64_t 
     const mu_kernel *k = arg;
     const mu_dtype dtype = k->out[0].dtype;
     clip_part part;
-    mu_float16_run run = {.in_dtype = dtype, .out_dtype = dtype, .n_in = 3, .n = n,
+    mu_float16_run run = {.in_dtype = dtype,
+                          .out_dtype = dtype,
+                          .n_in = 3,
+                          .n = n,
                           .out = (char *)k->out[0].data + (size_t)out_at * mu_dtype_bytes(dtype)};
     for (int i = 0; i < 3; i++) {
         run.step[i] = part.step[i] = walk->strides[i][walk->rank - 1];
@@ -788,8 +681,17 @@ static const mu_sample samples_clip[] = {
     {0},
 };
 const mu_op mu_op_clip_by_value = {
-    .name = "clip_by_value", .n_in = 3, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_NUMBERS, .in_place = 1,
-    .infer = clip_infer, .grad = clip_grad, .ref = clip_ref, .cpu = {.run = clip_fast}, .samples = samples_clip,
+    .name = "clip_by_value",
+    .n_in = 3,
+    .n_out = 1,
+    .flags = MU_OP_ELEMENTWISE,
+    .dtypes = MU_NUMBERS,
+    .in_place = 1,
+    .infer = clip_infer,
+    .grad = clip_grad,
+    .ref = mu__clip_ref,
+    .cpu = {.run = clip_fast},
+    .samples = samples_clip,
     .lower = mu__lower_clip,
 };
 mu_tensor *mu_clip_by_value(mu_tensor *x, mu_tensor *low, mu_tensor *high)

@@ -7,7 +7,7 @@
 static inline T FN(least)(T x, T y)
 {
 #if IS_FLOAT
-    return ((x < y) | (x != x)) ? x : y;  // NaN if either is NaN
+    return ((x < y) | (x != x)) ? x : y; // NaN if either is NaN
 #else
     return x < y ? x : y;
 #endif
@@ -36,7 +36,7 @@ static inline T FN(floor_quotient)(T x, T y)
     return (T)(negates ? 0 - (W)x : (W)(whole - ((REAL)whole > quotient)));
 #elif IS_SIGNED
     if (y == -1)
-        return (T)(0 - (W)x);  // the minimum's negation does not fit; it wraps
+        return (T)(0 - (W)x); // the minimum's negation does not fit; it wraps
     T quotient = (T)(x / y);
     return (T)(x % y != 0 && (x < 0) != (y < 0) ? quotient - 1 : quotient);
 #else
@@ -80,22 +80,22 @@ static inline T FN(squared_difference)(T x, T y)
 }
 
 // Each case has one loop per combination of strides, so that a scalar operand stays in a register.
-#define LOOP(A, B, expression)                                                                      \
-    for (int64_t row = 0; row < r->rows; row++, a += r->row_a, b += r->row_b, out += n) {           \
-        MU_INDEPENDENT                                                                              \
-        for (int64_t i = 0; i < n; i++) {                                                           \
-            const T x = A, y = B;                                                                   \
-            out[i] = (expression);                                                                  \
-        }                                                                                           \
+#define LOOP(A, B, expression)                                                            \
+    for (int64_t row = 0; row < r->rows; row++, a += r->row_a, b += r->row_b, out += n) { \
+        MU_INDEPENDENT                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                 \
+            const T x = A, y = B;                                                         \
+            out[i] = (expression);                                                        \
+        }                                                                                 \
     }
-#define EACH(expression)                         \
-    if (step_a && step_b) {                      \
-        LOOP(a[i], b[i], expression)             \
-    } else if (step_a) {                         \
-        LOOP(a[i], b[0], expression)             \
-    } else {                                     \
-        LOOP(a[0], b[i * step_b], expression)    \
-    }                                            \
+#define EACH(expression)                      \
+    if (step_a && step_b) {                   \
+        LOOP(a[i], b[i], expression)          \
+    } else if (step_a) {                      \
+        LOOP(a[i], b[0], expression)          \
+    } else {                                  \
+        LOOP(a[0], b[i * step_b], expression) \
+    }                                         \
     break
 
 MU_PER_ISA(FN(binary), (int variant, const rows2 *r), (variant, r))
@@ -104,19 +104,19 @@ MU_PER_ISA(FN(binary), (int variant, const rows2 *r), (variant, r))
     const T *a = r->a, *b = r->b;
     T *out = r->out;
     switch (variant) {
-    case ADD: EACH((T)((W)x + (W)y));
-    case SUBTRACT: EACH((T)((W)x - (W)y));
-    case MULTIPLY: EACH((T)((W)x * (W)y));
-    case DIVIDE: EACH((T)(x / y));
-    case DIVIDE_NO_NAN: EACH(y == 0 ? 0 : (T)(x / y));
-    case FLOOR_DIVIDE: EACH(FN(floor_quotient)(x, y));
-    case MOD: EACH(FN(floor_remainder)(x, y));
-    case POW: EACH(FN(power)(x, y));
-    case MAXIMUM: EACH(FN(greatest)(x, y));
-    case MINIMUM: EACH(FN(least)(x, y));
-    case SQUARED_DIFFERENCE: EACH(FN(squared_difference)(x, y));
+    case MU_BINARY_ADD: EACH((T)((W)x + (W)y));
+    case MU_BINARY_SUBTRACT: EACH((T)((W)x - (W)y));
+    case MU_BINARY_MULTIPLY: EACH((T)((W)x * (W)y));
+    case MU_BINARY_DIVIDE: EACH((T)(x / y));
+    case MU_BINARY_DIVIDE_NO_NAN: EACH(y == 0 ? 0 : (T)(x / y));
+    case MU_BINARY_FLOOR_DIVIDE: EACH(FN(floor_quotient)(x, y));
+    case MU_BINARY_MOD: EACH(FN(floor_remainder)(x, y));
+    case MU_BINARY_POW: EACH(FN(power)(x, y));
+    case MU_BINARY_MAXIMUM: EACH(FN(greatest)(x, y));
+    case MU_BINARY_MINIMUM: EACH(FN(least)(x, y));
+    case MU_BINARY_SQUARED_DIFFERENCE: EACH(FN(squared_difference)(x, y));
 #if IS_FLOAT
-    case ATAN2: EACH(M(atan2)(x, y));
+    case MU_BINARY_ATAN2: EACH(M(atan2)(x, y));
 #endif
     }
 }
@@ -127,12 +127,12 @@ MU_PER_ISA(FN(compare), (int variant, const rows2 *r), (variant, r))
     const T *a = r->a, *b = r->b;
     bool *out = r->out;
     switch (variant) {
-    case EQUAL: EACH(x == y);
-    case NOT_EQUAL: EACH(x != y);
-    case LESS: EACH(x < y);
-    case LESS_EQUAL: EACH(x <= y);
-    case GREATER: EACH(x > y);
-    case GREATER_EQUAL: EACH(x >= y);
+    case MU_BINARY_EQUAL: EACH(x == y);
+    case MU_BINARY_NOT_EQUAL: EACH(x != y);
+    case MU_BINARY_LESS: EACH(x < y);
+    case MU_BINARY_LESS_EQUAL: EACH(x <= y);
+    case MU_BINARY_GREATER: EACH(x > y);
+    case MU_BINARY_GREATER_EQUAL: EACH(x >= y);
     }
 }
 
@@ -161,8 +161,9 @@ static inline bool FN(is_number)(T x)
 }
 
 // If the bounds cross, the larger one wins, as in TensorFlow.
-MU_PER_ISA(FN(clip), (const void *in, int64_t step, const void *low, int64_t step_low, const void *high,
-           int64_t step_high, void *to, int64_t n),
+MU_PER_ISA(FN(clip),
+           (const void *in, int64_t step, const void *low, int64_t step_low, const void *high, int64_t step_high,
+            void *to, int64_t n),
            (in, step, low, step_low, high, step_high, to, n))
 {
     const T *x = in, *l = low, *h = high;
@@ -171,13 +172,13 @@ MU_PER_ISA(FN(clip), (const void *in, int64_t step, const void *low, int64_t ste
         const T least = l[0], most = h[0];
         MU_INDEPENDENT
         for (int64_t i = 0; i < n; i++) {
-            const T below = x[i] > most ? most : x[i];  // NaN is kept
+            const T below = x[i] > most ? most : x[i]; // NaN is kept
             out[i] = below < least ? least : below;
         }
         return;
     }
-    FN(binary)(MINIMUM, &ONE_ROW(in, step, high, step_high, to, n));  // a single loop would not vectorise
-    FN(binary)(MAXIMUM, &ONE_ROW(to, 1, low, step_low, to, n));
+    FN(binary)(MU_BINARY_MINIMUM, &ONE_ROW(in, step, high, step_high, to, n)); // a single loop would not vectorise
+    FN(binary)(MU_BINARY_MAXIMUM, &ONE_ROW(to, 1, low, step_low, to, n));
 }
 
 // Combines numbers into the elements at the given positions, in order, up to the first position out of range; returns
@@ -196,12 +197,12 @@ static inline __attribute__((always_inline)) int64_t FN(combine_as)(mu_index_kin
     int64_t i = 0;
     uint64_t at = 0;
     switch (variant) {
-    case ADD: AT((W)x + (W)y);
-    case SUBTRACT: AT((W)x - (W)y);
-    case MULTIPLY: AT((W)x * (W)y);
-    case MAXIMUM: AT(FN(greatest)(x, y));
-    case MINIMUM: AT(FN(least)(x, y));
-    case PUT: AT(y);
+    case MU_BINARY_ADD: AT((W)x + (W)y);
+    case MU_BINARY_SUBTRACT: AT((W)x - (W)y);
+    case MU_BINARY_MULTIPLY: AT((W)x * (W)y);
+    case MU_BINARY_MAXIMUM: AT(FN(greatest)(x, y));
+    case MU_BINARY_MINIMUM: AT(FN(least)(x, y));
+    case MU_BINARY_PUT: AT(y);
     }
     return i;
 }

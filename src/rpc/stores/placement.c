@@ -182,10 +182,8 @@ static void note_lost(mu_placement *p, int number, int64_t epoch, int64_t lost)
 // came with that. 0: never.
 static int64_t last_restored(const store_view *store)
 {
-    const mu_restores *restores = &store->restores;
-    if (store->order == MU_ORDER_RESTORE)
-        return store->epoch;
-    return restores->n > 0 ? restores->items[restores->n - 1].epoch : 0;
+    const int n = store->restores.n;
+    return store->order == MU_ORDER_RESTORE ? store->epoch : n > 0 ? store->restores.items[n - 1].epoch : 0;
 }
 
 // Rows of all stores that a server knows: the epochs are what this coordinator must exceed.

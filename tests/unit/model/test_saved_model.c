@@ -258,7 +258,7 @@ static void keeps_computed_masks(void **state)
 #define EMBEDDING(name, of) \
     CONFIGURED("keras.layers", "Embedding", name, ",\"input_dim\":9,\"output_dim\":2,\"mask_zero\":true", \
                TENSOR(of), "")
-#define UNEQUAL(name, of) CONFIGURED("keras.src.ops.numpy", "NotEqual", name, "", TENSOR(of) ",0", "")
+#define UNEQUAL(name, of) OF_NUMPY("NotEqual", name, "", TENSOR(of) ",0")
 #define OF_NUMPY(class_name, name, options, args) \
     CONFIGURED("keras.src.ops.numpy", class_name, name, options, args, "")
 #define POOLING(of, mask) \

@@ -114,7 +114,8 @@ static void test_turns(void **state)
             }
             mu_tensor *both = mu_stack(2, (mu_tensor *[]){x, y}, 1);
             assert_int_equal(mu_tensor_elements(both), 2 * n);
-            for (int64_t i = 0; i < n; i += n > 1000 && i % 1000 > 16 ? 61 : 1) {
+            const int64_t step = n > 1000 ? 61 : 1;
+            for (int64_t i = 0; i < n; i += i % 1000 <= 16 ? 1 : step) {
                 assert_true(mu__read_element(dtypes[d], mu__host_read(both), 2 * i) == (double)(i % 127));
                 assert_true(mu__read_element(dtypes[d], mu__host_read(both), 2 * i + 1) == -(double)(i % 113) - 1);
             }
