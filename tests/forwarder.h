@@ -37,8 +37,8 @@ typedef struct forwarder {
 
 static inline struct sockaddr_in loopback_port(int port)
 {
-    return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                                .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    return (struct sockaddr_in){
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
 }
 
 static inline void forward_close(forwarded *f)

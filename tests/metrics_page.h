@@ -13,8 +13,8 @@
 // http_ask sends a request to a port of the loopback and writes all of the answer, as text. False: nobody listens.
 static inline bool http_ask(int port, const char *request, char *out, size_t bytes)
 {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     size_t n = 0;
     const bool sent = fd >= 0 && connect(fd, (struct sockaddr *)&to, sizeof to) == 0 &&

@@ -10,10 +10,7 @@
 
 typedef mu_tensor *formula(mu_tensor *x, mu_tensor *y);
 
-static mu_tensor *number(double value)
-{
-    return mu_constant(MU_F32, value);
-}
+static mu_tensor *number(double value) { return mu_constant(MU_F32, value); }
 
 static mu_tensor *scale_shift_relu(mu_tensor *x, mu_tensor *y)
 {

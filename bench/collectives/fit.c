@@ -55,8 +55,7 @@ int main(int argc, char **argv)
     mu_dataset *data = begun > 0 ? blank_images() : mu_dataset_fashion_mnist("train");
     data = mu_dataset_repeat(mu_dataset_batch(data, BATCH, .drop_remainder = true), MU_INFINITE);
     mu_model *model = NULL;
-    MU_SCOPE(strategy)
-    {
+    MU_SCOPE(strategy) {
         model = mu_sequential(mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
                               mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2), mu_flatten(),
                               mu_dense(128, .activation = "relu"), mu_dense(10));

@@ -131,8 +131,7 @@ static int run_process(int process, const job *j)
 {
     if (j->ranks_each == 1)
         pin_rank(process);
-    mu_mesh *mesh =
-        mu__mesh_join(&(mu_mesh_options){.rank = process, .ranks = j->n, .peers = peers, .key = j->key});
+    mu_mesh *mesh = mu__mesh_join(&(mu_mesh_options){.rank = process, .ranks = j->n, .peers = peers, .key = j->key});
     const mu_communication_options options = {.size = sizeof options, .deterministic = j->deterministic};
     mu_group *group = mesh != NULL ? mu__group_join(mesh, j->ranks_each, "bench", &options) : NULL;
     if (group == NULL)

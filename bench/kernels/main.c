@@ -15,7 +15,7 @@ enum { N_PARAMETERS = 225034, MAX_BATCH = 128, COPY_BYTES = 4 << 20 };
 typedef struct bench {
     const mu_kernels *k;
     int64_t batch;
-    double peak_flops, copy_bytes;  // per second
+    double peak_flops, copy_bytes; // per second
     float *big[4], *weights[4];
     uint8_t *mark, *bytes;
     int64_t index[MAX_BATCH];
@@ -68,65 +68,29 @@ static void pool_backward(bench *b)
     b->k->relu_pool_grad(b->big[1], b->mark, b->big[2], b->weights[0], 11, 11, 64, 0, b->batch);
 }
 
-static void max_forward(bench *b)
-{
-    b->k->max_pool(&pool2, b->big[0], b->big[1], b->mark, 0, b->batch);
-}
+static void max_forward(bench *b) { b->k->max_pool(&pool2, b->big[0], b->big[1], b->mark, 0, b->batch); }
 
-static void max_backward(bench *b)
-{
-    b->k->max_pool_grad(&pool2, b->big[1], b->mark, b->big[2], 0, b->batch);
-}
+static void max_backward(bench *b) { b->k->max_pool_grad(&pool2, b->big[1], b->mark, b->big[2], 0, b->batch); }
 
-static void average_forward(bench *b)
-{
-    b->k->average_pool(&pool2, b->big[0], b->big[1], 0, b->batch);
-}
+static void average_forward(bench *b) { b->k->average_pool(&pool2, b->big[0], b->big[1], 0, b->batch); }
 
-static void average_backward(bench *b)
-{
-    b->k->average_pool_grad(&pool2, b->big[1], b->big[2], 0, b->batch);
-}
+static void average_backward(bench *b) { b->k->average_pool_grad(&pool2, b->big[1], b->big[2], 0, b->batch); }
 
-static void bias_relu(bench *b)
-{
-    b->k->bias_relu(b->big[0], b->weights[0], b->big[0], 128, 0, b->batch);
-}
+static void bias_relu(bench *b) { b->k->bias_relu(b->big[0], b->weights[0], b->big[0], 128, 0, b->batch); }
 
-static void relu_grad(bench *b)
-{
-    b->k->relu_grad(b->big[0], b->big[1], b->big[2], 0, 128 * b->batch);
-}
+static void relu_grad(bench *b) { b->k->relu_grad(b->big[0], b->big[1], b->big[2], 0, 128 * b->batch); }
 
-static void bias_grad(bench *b)
-{
-    b->k->bias_grad(b->big[0], b->weights[0], 128, 0, b->batch);
-}
+static void bias_grad(bench *b) { b->k->bias_grad(b->big[0], b->weights[0], 128, 0, b->batch); }
 
-static void xent(bench *b)
-{
-    b->k->softmax_xent(b->big[0], b->mark, 1, b->big[1], b->big[2], 10, 0, b->batch);
-}
+static void xent(bench *b) { b->k->softmax_xent(b->big[0], b->mark, 1, b->big[1], b->big[2], 10, 0, b->batch); }
 
-static void argmax(bench *b)
-{
-    b->k->argmax(b->big[0], b->index, 10, 0, b->batch);
-}
+static void argmax(bench *b) { b->k->argmax(b->big[0], b->index, 10, 0, b->batch); }
 
-static void scale(bench *b)
-{
-    b->k->scale(b->big[0], 0.5f, b->big[1], 0, N_PARAMETERS);
-}
+static void scale(bench *b) { b->k->scale(b->big[0], 0.5f, b->big[1], 0, N_PARAMETERS); }
 
-static void scale_u8(bench *b)
-{
-    b->k->scale_u8(b->bytes, 1.0f / 255, b->big[0], 0, 784 * b->batch);
-}
+static void scale_u8(bench *b) { b->k->scale_u8(b->bytes, 1.0f / 255, b->big[0], 0, 784 * b->batch); }
 
-static void gather_u8(bench *b)
-{
-    b->k->gather_u8(b->bytes, b->index, 1.0f / 255, b->big[0], 784, 0, b->batch);
-}
+static void gather_u8(bench *b) { b->k->gather_u8(b->bytes, b->index, 1.0f / 255, b->big[0], 784, 0, b->batch); }
 
 static void adam(bench *b)
 {
@@ -192,10 +156,7 @@ static void peak_body(bench *b)
     run_peak(&sink);
 }
 
-static void plain_copy(bench *b)
-{
-    memcpy(b->big[0], b->big[1], COPY_BYTES);
-}
+static void plain_copy(bench *b) { memcpy(b->big[0], b->big[1], COPY_BYTES); }
 
 static void measure_roofs(bench *b)
 {

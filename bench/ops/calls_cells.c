@@ -88,21 +88,20 @@ static mu_value *tanh_cell(mu_value *arguments, void *arg)
     return mu_scan(tanh_step, mu_of(projected()), mu_of(mu_variable_read(variables[STATE])));
 }
 
-#define CELL_ROW(name, body)                                      \
-    static void prepare_##name(mu_tensor *const *in)              \
-    {                                                             \
-        prepare(in, body);                                        \
-    }                                                             \
-    static int call_##name(mu_tensor *const *in, mu_tensor **out) \
-    {                                                             \
-        (void)in;                                                 \
-        return run(out);                                          \
+#define CELL_ROW(name, body)                                                \
+    static void prepare_##name(mu_tensor *const *in) { prepare(in, body); } \
+    static int call_##name(mu_tensor *const *in, mu_tensor **out)           \
+    {                                                                       \
+        (void)in;                                                           \
+        return run(out);                                                    \
     }
 CELL_ROW(lstm, lstm)
 CELL_ROW(gru, gru)
 CELL_ROW(tanh_cell, tanh_cell)
 
 const call_row call_cells[] = {
-    {"lstm", call_lstm, prepare_lstm}, {"gru", call_gru, prepare_gru},
-    {"tanh_cell", call_tanh_cell, prepare_tanh_cell}, {0},
+    {"lstm", call_lstm, prepare_lstm},
+    {"gru", call_gru, prepare_gru},
+    {"tanh_cell", call_tanh_cell, prepare_tanh_cell},
+    {0},
 };

@@ -6,17 +6,20 @@
 
 static const mu_gather_attrs along_0 = {0, 0}, along_1 = {1, 0}, in_batches = {1, 1};
 
-#define BINARY(X)              \
-    X(gather_nd, mu_gather_nd)
-#define TERNARY(X)                                                                    \
-    X(scatter_update, mu_tensor_scatter_update) X(scatter_add, mu_tensor_scatter_add) \
-    X(scatter_min, mu_tensor_scatter_min) X(scatter_max, mu_tensor_scatter_max)
+#define BINARY(X) X(gather_nd, mu_gather_nd)
+#define TERNARY(X)                              \
+    X(scatter_update, mu_tensor_scatter_update) \
+    X(scatter_add, mu_tensor_scatter_add)       \
+    X(scatter_min, mu_tensor_scatter_min)       \
+    X(scatter_max, mu_tensor_scatter_max)
 #define OTHERS(X)                                                                                  \
-    X(gather_0, mu_gather(in[0], in[1], 0, 0)) X(gather_1, mu_gather(in[0], in[1], 1, 0))          \
+    X(gather_0, mu_gather(in[0], in[1], 0, 0))                                                     \
+    X(gather_1, mu_gather(in[0], in[1], 1, 0))                                                     \
     X(batch_gather, mu_gather(in[0], in[1], 1, 1))                                                 \
     X(scatter_nd, mu_scatter_nd(in[0], in[1], 2, (const int64_t[]){dim(in[1], 1), dim(in[1], 1)})) \
     X(one_hot, mu_one_hot(in[0], dim(in[0], 0), MU_F32))                                           \
-    X(sort, mu_sort(in[0], 1, false)) X(argsort, mu_argsort(in[0], 1, false))                      \
+    X(sort, mu_sort(in[0], 1, false))                                                              \
+    X(argsort, mu_argsort(in[0], 1, false))                                                        \
     X(searchsorted, mu_searchsorted(in[0], in[1], false))                                          \
     X(segment_sum, mu_unsorted_segment_sum(in[0], in[1], dim(in[0], 0)))                           \
     X(segment_max, mu_unsorted_segment_max(in[0], in[1], dim(in[0], 0)))                           \
@@ -38,10 +41,10 @@ static const mu_gather_attrs along_0 = {0, 0}, along_1 = {1, 0}, in_batches = {1
       mu_stateless_random_uniform(in[0], MU_BF16, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 1)}))                \
     X(random_normal_bf16,                                                                                             \
       mu_stateless_random_normal(in[0], MU_BF16, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 1)}))                 \
-    X(random_int, mu_stateless_random_uniform_int(in[0], MU_I32, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 0)},  \
-                                                  0, 1000))                                                           \
-    X(random_int_i64, mu_stateless_random_uniform_int(in[0], MU_I64, 2,                                               \
-                                                      (const int64_t[]){dim(in[1], 0), dim(in[1], 1)}, 0, 1000))      \
+    X(random_int,                                                                                                     \
+      mu_stateless_random_uniform_int(in[0], MU_I32, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 0)}, 0, 1000))    \
+    X(random_int_i64,                                                                                                 \
+      mu_stateless_random_uniform_int(in[0], MU_I64, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 1)}, 0, 1000))    \
     X(bernoulli, mu_stateless_random_bernoulli(in[0], 0.3, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 0)}))       \
     X(categorical, mu_stateless_random_categorical(in[0], in[1]))                                                     \
     X(gamma, mu_stateless_random_gamma(in[0], in[1], NULL, 2, (const int64_t[]){dim(in[1], 0), dim(in[1], 1)}))       \
@@ -65,6 +68,7 @@ static int call_unique(mu_tensor *const *in, mu_tensor **out)
 }
 
 const call_row call_index[] = {
-    BINARY(NAMED) TERNARY(NAMED) OTHERS(NAMED) RANDOM(NAMED)
-    {"top_k", call_top_k, NULL}, {"unique", call_unique, NULL}, {0},
+    BINARY(NAMED) TERNARY(NAMED) OTHERS(NAMED) RANDOM(NAMED){"top_k", call_top_k, NULL},
+    {"unique", call_unique, NULL},
+    {0},
 };

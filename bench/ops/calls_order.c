@@ -2,19 +2,23 @@
 // the same names.
 #include "calls.h"
 
-#define SEGMENTS(X)                                                                                        \
-    X(segment_max, mu_unsorted_segment_max(in[0], in[1], dim(in[0], 0)))                                   \
-    X(segment_min, mu_unsorted_segment_min(in[0], in[1], dim(in[0], 0)))                                   \
-    X(segment_prod, mu_unsorted_segment_prod(in[0], in[1], dim(in[0], 0)))                                 \
-    X(segment_mean, mu_unsorted_segment_mean(in[0], in[1], dim(in[0], 0)))                                 \
-    X(sorted_segment_sum, mu_segment_sum(in[0], in[1])) X(sorted_segment_max, mu_segment_max(in[0], in[1])) \
-    X(sorted_segment_mean, mu_segment_mean(in[0], in[1])) X(sorted_segment_min, mu_segment_min(in[0], in[1])) \
+#define SEGMENTS(X)                                                        \
+    X(segment_max, mu_unsorted_segment_max(in[0], in[1], dim(in[0], 0)))   \
+    X(segment_min, mu_unsorted_segment_min(in[0], in[1], dim(in[0], 0)))   \
+    X(segment_prod, mu_unsorted_segment_prod(in[0], in[1], dim(in[0], 0))) \
+    X(segment_mean, mu_unsorted_segment_mean(in[0], in[1], dim(in[0], 0))) \
+    X(sorted_segment_sum, mu_segment_sum(in[0], in[1]))                    \
+    X(sorted_segment_max, mu_segment_max(in[0], in[1]))                    \
+    X(sorted_segment_mean, mu_segment_mean(in[0], in[1]))                  \
+    X(sorted_segment_min, mu_segment_min(in[0], in[1]))                    \
     X(sorted_segment_prod, mu_segment_prod(in[0], in[1]))
-#define OTHERS(X)                                                                                  \
-    X(sort_0, mu_sort(in[0], 0, false)) X(sort_down, mu_sort(in[0], 1, true))                      \
-    X(sort_flat, mu_sort(in[0], 0, false)) X(one_hot_i64, mu_one_hot(in[0], dim(in[0], 0), MU_I64)) \
-    X(one_hot_i32, mu_one_hot(in[0], dim(in[0], 0), MU_I32))                                       \
-    X(one_hot_bool, mu_one_hot(in[0], dim(in[0], 0), MU_BOOL))                                     \
+#define OTHERS(X)                                              \
+    X(sort_0, mu_sort(in[0], 0, false))                        \
+    X(sort_down, mu_sort(in[0], 1, true))                      \
+    X(sort_flat, mu_sort(in[0], 0, false))                     \
+    X(one_hot_i64, mu_one_hot(in[0], dim(in[0], 0), MU_I64))   \
+    X(one_hot_i32, mu_one_hot(in[0], dim(in[0], 0), MU_I32))   \
+    X(one_hot_bool, mu_one_hot(in[0], dim(in[0], 0), MU_BOOL)) \
     X(one_hot_bf16, mu_one_hot(in[0], dim(in[0], 0), MU_BF16))
 SEGMENTS(ONE)
 OTHERS(ONE)
@@ -25,20 +29,11 @@ static int greatest(mu_tensor *x, int64_t k, mu_tensor **out)
     return 2;
 }
 
-static int call_top_k_half(mu_tensor *const *in, mu_tensor **out)
-{
-    return greatest(in[0], dim(in[0], 1) / 2, out);
-}
+static int call_top_k_half(mu_tensor *const *in, mu_tensor **out) { return greatest(in[0], dim(in[0], 1) / 2, out); }
 
-static int call_top_k_most(mu_tensor *const *in, mu_tensor **out)
-{
-    return greatest(in[0], dim(in[0], 1) - 1, out);
-}
+static int call_top_k_most(mu_tensor *const *in, mu_tensor **out) { return greatest(in[0], dim(in[0], 1) - 1, out); }
 
-static int call_top_k_eighth(mu_tensor *const *in, mu_tensor **out)
-{
-    return greatest(in[0], dim(in[0], 1) / 8, out);
-}
+static int call_top_k_eighth(mu_tensor *const *in, mu_tensor **out) { return greatest(in[0], dim(in[0], 1) / 8, out); }
 
 static int call_unique_flat(mu_tensor *const *in, mu_tensor **out)
 {
@@ -47,6 +42,9 @@ static int call_unique_flat(mu_tensor *const *in, mu_tensor **out)
 }
 
 const call_row call_order[] = {
-    SEGMENTS(NAMED) OTHERS(NAMED) {"top_k_half", call_top_k_half, NULL}, {"top_k_most", call_top_k_most, NULL},
-    {"top_k_eighth", call_top_k_eighth, NULL}, {"unique_flat", call_unique_flat, NULL}, {0},
+    SEGMENTS(NAMED) OTHERS(NAMED){"top_k_half", call_top_k_half, NULL},
+    {"top_k_most", call_top_k_most, NULL},
+    {"top_k_eighth", call_top_k_eighth, NULL},
+    {"unique_flat", call_unique_flat, NULL},
+    {0},
 };

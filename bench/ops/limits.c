@@ -23,7 +23,7 @@ enum { HUGE_PAGE = 2 << 20, MAX_LOOPS = 3 };
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef struct arrays {
     vec *from, *to;
-    size_t n;  // vectors of each array
+    size_t n; // vectors of each array
 } arrays;
 typedef void loop(const arrays *x);
 static vec sink;
@@ -70,8 +70,8 @@ static inline __attribute__((always_inline)) void move(const arrays *x, size_t r
     }
 }
 
-#define WAY(name, read, written)                                              \
-    static void name##_plain(const arrays *x) { move(x, read, written, 0); }  \
+#define WAY(name, read, written)                                             \
+    static void name##_plain(const arrays *x) { move(x, read, written, 0); } \
     static void name##_stream(const arrays *x) { move(x, read, written, 1); }
 WAY(four_to_one, 4, 1)
 WAY(two_to_one, 2, 1)
@@ -80,10 +80,7 @@ WAY(one_to_two, 1, 2)
 WAY(one_to_four, 1, 4)
 WAY(fill, 0, 1)
 
-static void copy_library(const arrays *x)
-{
-    memcpy(x->to, x->from, x->n * sizeof *x->to);
-}
+static void copy_library(const arrays *x) { memcpy(x->to, x->from, x->n * sizeof *x->to); }
 
 typedef struct way {
     size_t read, written;

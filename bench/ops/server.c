@@ -27,7 +27,7 @@ static input inputs[MAX_INPUTS];
 static int n_inputs;
 static const call_row *row;
 static mu_tensor *arguments[MAX_WORDS];
-static mu_pool *case_pool;  // pool of the current case
+static mu_pool *case_pool; // pool of the current case
 
 static void refuse(const char *what)
 {

@@ -106,8 +106,8 @@ int main(int argc, char **argv)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     if (history)
-        printf("{\"model\": \"%s\", \"policy\": \"%s\", \"processor_ms_per_step\": %.2f, \"peak_mib\": %ld, "
-               "\"loss\": %.5f}\n", argv[1], argv[2], best / STEPS * 1e3, usage.ru_maxrss / 1024,
-               mu_history_last(history, "loss"));
+        printf("{\"model\": \"%s\", \"policy\": \"%s\", \"processor_ms_per_step\": %.2f, \"peak_mib\": %ld, \"loss\": "
+               "%.5f}\n",
+               argv[1], argv[2], best / STEPS * 1e3, usage.ru_maxrss / 1024, mu_history_last(history, "loss"));
     return mu_exit(history != NULL);
 }

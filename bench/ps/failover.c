@@ -92,10 +92,7 @@ static void check_sums(void)
         need(mu_scalar(mu_variable_read(variables[i])) == n_updates, "an update is lost or was applied twice");
 }
 
-static double percentile(const double *sorted, int n, int percent)
-{
-    return sorted[(n * percent + 99) / 100 - 1];
-}
+static double percentile(const double *sorted, int n, int percent) { return sorted[(n * percent + 99) / 100 - 1]; }
 
 int main(int argc, char **argv)
 {

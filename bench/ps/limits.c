@@ -226,7 +226,9 @@ static double rows_per_s(const float *table, int64_t rows, int zipf)
     gatherer threads[2];
     const double begin = now();
     for (int i = 0; i < 2; i++) {
-        threads[i] = (gatherer){.table = table, .until = begin + 2 * SECONDS, .ids = memory(N_IDS * sizeof(int64_t)),
+        threads[i] = (gatherer){.table = table,
+                                .until = begin + 2 * SECONDS,
+                                .ids = memory(N_IDS * sizeof(int64_t)),
                                 .rows = memory(N_IDS * DIMENSION * sizeof(float)),
                                 .copy = memory(N_IDS * DIMENSION * sizeof(float))};
         ids_fill(threads[i].ids, N_IDS, rows, zipf);

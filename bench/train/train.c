@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define BATCH 128
+#define BATCH    128
 #define N_LOSSES 10
 
 static double now(clockid_t clock)
@@ -31,7 +31,7 @@ static double since_start(void)
     if (file)
         fclose(file);
     text[n] = 0;
-    char *at = strrchr(text, ')');  // the program's name before it may contain anything
+    char *at = strrchr(text, ')'); // the program's name before it may contain anything
     for (int field = 2; at && field < 22; field++)
         at = strchr(at + 1, ' ');
     if (at)
@@ -49,7 +49,7 @@ typedef struct measure {
 static mu_status on_batch_end(const mu_logs *logs, void *arg)
 {
     measure *m = arg;
-    double sum = logs->values[0] * (double)logs->step;  // the log holds the epoch's mean so far
+    double sum = logs->values[0] * (double)logs->step; // the log holds the epoch's mean so far
     if (logs->step == 1)
         m->startup = since_start();
     if (logs->step <= N_LOSSES)
@@ -66,7 +66,8 @@ static void report(const measure *m, const char *model, int threads, long steps)
     struct rusage usage;
     getrusage(RUSAGE_SELF, &usage);
     printf("{\"rival\":\"muster\",\"setting\":\"mirrored\",\"model\":\"%s\",\"threads\":%d,\"images_per_s\":%.1f,"
-           "\"losses\":[", model, threads, (double)steps * BATCH / (m->end - m->begin));
+           "\"losses\":[",
+           model, threads, (double)steps * BATCH / (m->end - m->begin));
     for (int i = 0; i < N_LOSSES; i++)
         printf("%s%.7f", i ? "," : "", m->losses[i]);
     printf("],\"startup_s\":%.4f,\"rss_mib\":%.1f}\n", m->startup, (double)usage.ru_maxrss / 1024);
@@ -78,39 +79,35 @@ static void report(const measure *m, const char *model, int threads, long steps)
 
 static mu_model *cnn(void)
 {
-    return mu_sequential(
-        mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
-        mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2), HEAD);
+    return mu_sequential(mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
+                         mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2), HEAD);
 }
 
 static mu_model *kernels_5x5(void)
 {
-    return mu_sequential(
-        mu_conv2d(32, 5, .activation = "relu"), mu_max_pool2d(2),
-        mu_conv2d(64, 5, .activation = "relu"), mu_max_pool2d(2), HEAD);
+    return mu_sequential(mu_conv2d(32, 5, .activation = "relu"), mu_max_pool2d(2),
+                         mu_conv2d(64, 5, .activation = "relu"), mu_max_pool2d(2), HEAD);
 }
 
 static mu_model *average_pool(void)
 {
-    return mu_sequential(
-        mu_conv2d(32, 3, .activation = "relu"), mu_average_pool2d(2),
-        mu_conv2d(64, 3, .activation = "relu"), mu_average_pool2d(2), HEAD);
+    return mu_sequential(mu_conv2d(32, 3, .activation = "relu"), mu_average_pool2d(2),
+                         mu_conv2d(64, 3, .activation = "relu"), mu_average_pool2d(2), HEAD);
 }
 
 static mu_model *batch_norm(void)
 {
-    return mu_sequential(
-        mu_conv2d(32, 3, .no_bias = true), mu_batch_normalization(), mu_activation("relu"), mu_max_pool2d(2),
-        mu_conv2d(64, 3, .no_bias = true), mu_batch_normalization(), mu_activation("relu"), mu_max_pool2d(2), HEAD);
+    return mu_sequential(mu_conv2d(32, 3, .no_bias = true), mu_batch_normalization(), mu_activation("relu"),
+                         mu_max_pool2d(2), mu_conv2d(64, 3, .no_bias = true), mu_batch_normalization(),
+                         mu_activation("relu"), mu_max_pool2d(2), HEAD);
 }
 
 static mu_model *vgg(void)
 {
-    return mu_sequential(
-        mu_conv2d(32, 3, .activation = "relu", .padding = "same"),
-        mu_conv2d(32, 3, .activation = "relu", .padding = "same"), mu_max_pool2d(2),
-        mu_conv2d(64, 3, .activation = "relu", .padding = "same"),
-        mu_conv2d(64, 3, .activation = "relu", .padding = "same"), mu_max_pool2d(2), HEAD);
+    return mu_sequential(mu_conv2d(32, 3, .activation = "relu", .padding = "same"),
+                         mu_conv2d(32, 3, .activation = "relu", .padding = "same"), mu_max_pool2d(2),
+                         mu_conv2d(64, 3, .activation = "relu", .padding = "same"),
+                         mu_conv2d(64, 3, .activation = "relu", .padding = "same"), mu_max_pool2d(2), HEAD);
 }
 
 static const struct named_model {

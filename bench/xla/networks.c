@@ -49,7 +49,7 @@ static void add_weight(network *net, float scale, float offset, int rank, const 
     net->weights[net->n_weights++] = mu_variable_new(.initial_value = first, .name = name);
 }
 
-#define WEIGHT(net, scale, offset, ...)                                     \
+#define WEIGHT(net, scale, offset, ...) \
     add_weight(net, scale, offset, sizeof((int64_t[]){__VA_ARGS__}) / 8, (int64_t[]){__VA_ARGS__})
 
 // ---- The CNN ------------------------------------------------------------------------------------
@@ -75,8 +75,7 @@ static mu_value *cnn_batch(const network *net)
 
 void make_cnn(network *net)
 {
-    *net = (network){.name = "cnn", .loss = cnn_loss, .dtype = MU_F32, .samples = 128,
-                     .batch = cnn_batch};
+    *net = (network){.name = "cnn", .loss = cnn_loss, .dtype = MU_F32, .samples = 128, .batch = cnn_batch};
     WEIGHT(net, 0.3f, 0, 3, 3, 1, 32);
     WEIGHT(net, 0, 0, 32);
     WEIGHT(net, 0.08f, 0, 3, 3, 32, 64);
@@ -231,8 +230,12 @@ static mu_value *gpt_batch(const network *net)
 void make_gpt(network *net, const gpt_size *size)
 {
     const int64_t width = size->width;
-    *net = (network){.name = size->name, .size = size, .dtype = size->dtype, .loss = gpt_loss,
-                     .samples = size->samples, .batch = gpt_batch};
+    *net = (network){.name = size->name,
+                     .size = size,
+                     .dtype = size->dtype,
+                     .loss = gpt_loss,
+                     .samples = size->samples,
+                     .batch = gpt_batch};
     WEIGHT(net, 0.03f, 0, size->vocabulary, width);
     WEIGHT(net, 0.03f, 0, size->length, width);
     for (int i = 0; i < size->layers; i++) {

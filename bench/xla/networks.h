@@ -12,7 +12,7 @@ typedef struct gpt_size {
     const char *name;
     int vocabulary, length, width, heads, layers;
     int samples;
-    mu_dtype dtype;                   // of the computation; weights are float32
+    mu_dtype dtype; // of the computation; weights are float32
 } gpt_size;
 enum { GPT_SIZES = 3 };
 extern const gpt_size gpt_sizes[GPT_SIZES];
@@ -20,11 +20,11 @@ extern const gpt_size gpt_sizes[GPT_SIZES];
 typedef struct network network;
 struct network {
     const char *name;
-    const gpt_size *size;             // of a GPT
-    mu_dtype dtype;                   // that the loss computes with
-    mu_tensor *(*loss)(const network *net, mu_tensor *const *weights, mu_tensor *x, mu_tensor *y);  // of each sample
-    int samples;                      // of a batch, over all replicas
-    mu_value *(*batch)(const network *net);  // inputs and labels
+    const gpt_size *size; // of a GPT
+    mu_dtype dtype;       // that the loss computes with
+    mu_tensor *(*loss)(const network *net, mu_tensor *const *weights, mu_tensor *x, mu_tensor *y); // of each sample
+    int samples;                            // of a batch, over all replicas
+    mu_value *(*batch)(const network *net); // inputs and labels
     int n_weights;
     mu_variable *weights[MOST_WEIGHTS];
     mu_optimizer *optimizer;

@@ -29,14 +29,14 @@ typedef struct mu_accumulator mu_accumulator;
 typedef struct mu_conditional_accumulator_args {
     size_t size;
     const char *given;
-    mu_dtype dtype;              // of the gradients: MU_F16, MU_BF16, MU_F32 or MU_F64
+    mu_dtype dtype; // of the gradients: MU_F16, MU_BF16, MU_F32 or MU_F64
     mu_keyword_only only_;
     // Shape of the gradients, copied; dimensions may be MU_UNKNOWN. Default: any shape; the first gradient after a take
     // then fixes it until the next take.
     const mu_shape *shape;
-    const char *shared_name;     // two calls with the same name return the same accumulator; default: a new one
-    const char *name;            // for messages; default "conditional_accumulator"
-    const char *reduction_type;  // what a take returns: "MEAN" (default) or "SUM"
+    const char *shared_name;    // two calls with the same name return the same accumulator; default: a new one
+    const char *name;           // for messages; default "conditional_accumulator"
+    const char *reduction_type; // what a take returns: "MEAN" (default) or "SUM"
 } mu_conditional_accumulator_args;
 
 // mu_conditional_accumulator makes an accumulator of dense gradients, mu_sparse_conditional_accumulator one of sparse
@@ -74,9 +74,9 @@ typedef struct mu_accumulator_take_grad_args {
     size_t size;
     const char *given;
     mu_accumulator *accumulator;
-    int num_required;            // least number of gradients, 1 or more
+    int num_required; // least number of gradients, 1 or more
     mu_keyword_only only_;
-    double timeout_seconds;      // longest wait; default MUSTER_TIMEOUT
+    double timeout_seconds; // longest wait; default MUSTER_TIMEOUT
 } mu_accumulator_take_grad_args;
 
 // mu_accumulator_take_grad waits until num_required gradients have arrived, and returns the mean (or sum) of all that
@@ -123,19 +123,19 @@ MU_API mu_value *mu_sparse_accumulator_take_grad_with(const mu_accumulator_take_
 // Steps and counts are tensors here, so that a traced function can compute them: local_step and new_global_step are
 // int64 scalars, num_required is an int32 scalar. An accumulator is the handle. TensorFlow's operations on reference
 // handles (without "Resource") and those on resource handles do the same.
-#define MU_CONDITIONAL_ACCUMULATOR_OP_NAME "ConditionalAccumulator"
-#define MU_ACCUMULATOR_APPLY_GRADIENT_OP_NAME "AccumulatorApplyGradient"
-#define MU_ACCUMULATOR_TAKE_GRADIENT_OP_NAME "AccumulatorTakeGradient"
-#define MU_ACCUMULATOR_NUM_ACCUMULATED_OP_NAME "AccumulatorNumAccumulated"
-#define MU_ACCUMULATOR_SET_GLOBAL_STEP_OP_NAME "AccumulatorSetGlobalStep"
-#define MU_RESOURCE_CONDITIONAL_ACCUMULATOR_OP_NAME "ResourceConditionalAccumulator"
-#define MU_RESOURCE_ACCUMULATOR_APPLY_GRADIENT_OP_NAME "ResourceAccumulatorApplyGradient"
-#define MU_RESOURCE_ACCUMULATOR_TAKE_GRADIENT_OP_NAME "ResourceAccumulatorTakeGradient"
+#define MU_CONDITIONAL_ACCUMULATOR_OP_NAME              "ConditionalAccumulator"
+#define MU_ACCUMULATOR_APPLY_GRADIENT_OP_NAME           "AccumulatorApplyGradient"
+#define MU_ACCUMULATOR_TAKE_GRADIENT_OP_NAME            "AccumulatorTakeGradient"
+#define MU_ACCUMULATOR_NUM_ACCUMULATED_OP_NAME          "AccumulatorNumAccumulated"
+#define MU_ACCUMULATOR_SET_GLOBAL_STEP_OP_NAME          "AccumulatorSetGlobalStep"
+#define MU_RESOURCE_CONDITIONAL_ACCUMULATOR_OP_NAME     "ResourceConditionalAccumulator"
+#define MU_RESOURCE_ACCUMULATOR_APPLY_GRADIENT_OP_NAME  "ResourceAccumulatorApplyGradient"
+#define MU_RESOURCE_ACCUMULATOR_TAKE_GRADIENT_OP_NAME   "ResourceAccumulatorTakeGradient"
 #define MU_RESOURCE_ACCUMULATOR_NUM_ACCUMULATED_OP_NAME "ResourceAccumulatorNumAccumulated"
 #define MU_RESOURCE_ACCUMULATOR_SET_GLOBAL_STEP_OP_NAME "ResourceAccumulatorSetGlobalStep"
-#define MU_SPARSE_CONDITIONAL_ACCUMULATOR_OP_NAME "SparseConditionalAccumulator"
-#define MU_SPARSE_ACCUMULATOR_APPLY_GRADIENT_OP_NAME "SparseAccumulatorApplyGradient"
-#define MU_SPARSE_ACCUMULATOR_TAKE_GRADIENT_OP_NAME "SparseAccumulatorTakeGradient"
+#define MU_SPARSE_CONDITIONAL_ACCUMULATOR_OP_NAME       "SparseConditionalAccumulator"
+#define MU_SPARSE_ACCUMULATOR_APPLY_GRADIENT_OP_NAME    "SparseAccumulatorApplyGradient"
+#define MU_SPARSE_ACCUMULATOR_TAKE_GRADIENT_OP_NAME     "SparseAccumulatorTakeGradient"
 
 #define mu_resource_conditional_accumulator(...) mu_conditional_accumulator(__VA_ARGS__)
 // Unlike mu_accumulator_apply_grad, it checks shapes only when it runs, also in a trace.

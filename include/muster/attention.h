@@ -21,12 +21,12 @@ typedef struct mu_attention_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    bool use_scale;                          // multiply the scores by a trainable number
-    const char *score_mode;                  // "dot" (default), or "concat": the sum of tanh(query + key)
-    double dropout;                          // share of the weights dropped in training
-    uint64_t seed;                           // of dropout; default: from the program's seed
-    bool use_causal_mask;                    // query i takes from keys 0 to i only
-    bool return_attention_scores;            // return the weights [batch, queries, keys] too
+    bool use_scale;               // multiply the scores by a trainable number
+    const char *score_mode;       // "dot" (default), or "concat": the sum of tanh(query + key)
+    double dropout;               // share of the weights dropped in training
+    uint64_t seed;                // of dropout; default: from the program's seed
+    bool use_causal_mask;         // query i takes from keys 0 to i only
+    bool return_attention_scores; // return the weights [batch, queries, keys] too
     const char *name;
     const char *dtype;
 } mu_attention_args;
@@ -38,11 +38,11 @@ typedef struct mu_additive_attention_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    bool no_scale;                           // leave out the trainable factors of the features
-    double dropout;                          // share of the weights dropped in training
-    uint64_t seed;                           // of dropout; default: from the program's seed
-    bool use_causal_mask;                    // query i takes from keys 0 to i only
-    bool return_attention_scores;            // return the weights [batch, queries, keys] too
+    bool no_scale;                // leave out the trainable factors of the features
+    double dropout;               // share of the weights dropped in training
+    uint64_t seed;                // of dropout; default: from the program's seed
+    bool use_causal_mask;         // query i takes from keys 0 to i only
+    bool return_attention_scores; // return the weights [batch, queries, keys] too
     const char *name;
     const char *dtype;
 } mu_additive_attention_args;
@@ -60,25 +60,25 @@ MU_API mu_layer *mu_additive_attention_with(const mu_additive_attention_args *ar
 typedef struct mu_multi_head_attention_args {
     size_t size;
     const char *given;
-    int num_heads, key_dim;                  // heads, and features of each head's query and key
+    int num_heads, key_dim; // heads, and features of each head's query and key
     mu_keyword_only only_;
-    int value_dim;                           // features of each head's value; default key_dim
-    double dropout;                          // share of the weights dropped in training
-    bool no_bias;                            // leave the biases out
-    int output_shape;                        // features of the output; default: those of the query
+    int value_dim;    // features of each head's value; default key_dim
+    double dropout;   // share of the weights dropped in training
+    bool no_bias;     // leave the biases out
+    int output_shape; // features of the output; default: those of the query
     // axes that a query takes from, where inputs have several besides batch and features: {1, 2} of images, {2} along
     // their rows alone; default: all. Negative ones count from the end
     const int *attention_axes;
     int n_attention_axes;
-    int sliding_window;                      // take from keys that are less than this many places away; default: all
-    mu_any_initializer kernel_initializer;   // an initializer; default "glorot_uniform"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    int sliding_window;                    // take from keys that are less than this many places away; default: all
+    mu_any_initializer kernel_initializer; // an initializer; default "glorot_uniform"
+    mu_any_initializer bias_initializer;   // default "zeros"
     mu_any_regularizer kernel_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, bias_constraint;
-    bool use_gate;                           // multiply what the heads take by a sigmoid of the query
-    uint64_t seed;                           // of dropout; default: from the program's seed
-    bool use_causal_mask;                    // query i takes from keys 0 to i only
-    bool return_attention_scores;            // return the weights [batch, heads, queries, keys] too (see below)
+    bool use_gate;                // multiply what the heads take by a sigmoid of the query
+    uint64_t seed;                // of dropout; default: from the program's seed
+    bool use_causal_mask;         // query i takes from keys 0 to i only
+    bool return_attention_scores; // return the weights [batch, heads, queries, keys] too (see below)
     const char *name;
     const char *dtype;
 } mu_multi_head_attention_args;
@@ -95,21 +95,21 @@ MU_API mu_layer *mu_multi_head_attention_with(const mu_multi_head_attention_args
 typedef struct mu_grouped_query_attention_args {
     size_t size;
     const char *given;
-    int head_dim;                            // features of each head
-    int num_query_heads;                     // heads of the query
-    int num_key_value_heads;                 // heads of key and value, each of which serves a group of query heads
+    int head_dim;            // features of each head
+    int num_query_heads;     // heads of the query
+    int num_key_value_heads; // heads of key and value, each of which serves a group of query heads
     mu_keyword_only only_;
-    double dropout;                          // share of the weights dropped in training
-    bool no_bias;                            // leave the biases out
-    int sliding_window;                      // take from keys that are less than this many places away; default: all
-    mu_any_initializer kernel_initializer;   // an initializer; default "glorot_uniform"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    double dropout;                        // share of the weights dropped in training
+    bool no_bias;                          // leave the biases out
+    int sliding_window;                    // take from keys that are less than this many places away; default: all
+    mu_any_initializer kernel_initializer; // an initializer; default "glorot_uniform"
+    mu_any_initializer bias_initializer;   // default "zeros"
     mu_any_regularizer kernel_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, bias_constraint;
-    bool use_gate;                           // multiply what the heads take by a sigmoid of the query
-    uint64_t seed;                           // of dropout; default: from the program's seed
-    bool use_causal_mask;                    // query i takes from keys 0 to i only
-    bool return_attention_scores;            // return the weights [batch, heads, queries, keys] too
+    bool use_gate;                // multiply what the heads take by a sigmoid of the query
+    uint64_t seed;                // of dropout; default: from the program's seed
+    bool use_causal_mask;         // query i takes from keys 0 to i only
+    bool return_attention_scores; // return the weights [batch, heads, queries, keys] too
     const char *name;
     const char *dtype;
 } mu_grouped_query_attention_args;

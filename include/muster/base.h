@@ -44,9 +44,9 @@ extern "C" {
 #endif
 
 #if defined(__GNUC__) || defined(__clang__)
-#define MU_API __attribute__((visibility("default")))
+#define MU_API                 __attribute__((visibility("default")))
 #define MU_PRINTF(text, first) __attribute__((format(printf, text, first)))
-#define MU_MUST_CHECK __attribute__((warn_unused_result))
+#define MU_MUST_CHECK          __attribute__((warn_unused_result))
 #else
 #define MU_API
 #define MU_PRINTF(text, first)
@@ -95,8 +95,8 @@ MU_API const char *mu_status_name(mu_status status);
 // A copy of an error record, valid until the thread calls mu_error_take again.
 typedef struct mu_error {
     mu_status code;
-    const char *message;  // one sentence; lines of context may follow, each after a newline
-    const char *file;     // source file and line where the error was recorded
+    const char *message; // one sentence; lines of context may follow, each after a newline
+    const char *file;    // source file and line where the error was recorded
     int line;
 } mu_error;
 
@@ -137,10 +137,7 @@ MU_API void mu_line_leave(void);
 #else
 #define MU_ARGS(type, text, ...) mu_address_of(type{.size = sizeof(type), .given = text, __VA_ARGS__})
 extern "C++" {
-template <typename T> inline const T *mu_address_of(const T &args)
-{
-    return &args;
-}
+template <typename T> inline const T *mu_address_of(const T &args) { return &args; }
 }
 #endif
 
@@ -159,7 +156,7 @@ MU_API extern const char mu_list_end;
 extern "C++" {
 template <typename T, size_t N> struct mu_list_holder {
     T *items[N];
-    operator T *const *() const { return items; }
+    operator T * const *() const { return items; }
 };
 template <typename T, typename... Items> inline mu_list_holder<T, sizeof...(Items) + 1> mu_listed(Items... items)
 {
@@ -177,7 +174,7 @@ typedef struct mu_items mu_items;
 MU_API mu_items *mu_items_of(const void *const *items);
 MU_API mu_items *mu_named_items_of(const void *const *pairs);
 #ifndef __cplusplus
-#define MU_ITEMS(...) mu_items_of((const void *const[]){__VA_ARGS__, MU_END})
+#define MU_ITEMS(...)   mu_items_of((const void *const[]){__VA_ARGS__, MU_END})
 #define MU_BY_NAME(...) mu_named_items_of((const void *const[]){__VA_ARGS__, MU_END})
 #else
 extern "C++" {
@@ -192,7 +189,7 @@ template <typename... Items> inline mu_items *mu_items_named(Items... items)
     return mu_named_items_of(all);
 }
 }
-#define MU_ITEMS(...) mu_items_listed(__VA_ARGS__)
+#define MU_ITEMS(...)   mu_items_listed(__VA_ARGS__)
 #define MU_BY_NAME(...) mu_items_named(__VA_ARGS__)
 #endif
 
@@ -220,8 +217,9 @@ template <bool> struct mu_only_if {
 template <> struct mu_only_if<true> {
     typedef int type;
 };
-template <typename... Types> class mu_any {
-public:
+template <typename... Types> class mu_any
+{
+  public:
     mu_any() = default;
     mu_any(decltype(nullptr)) {}
     template <typename T, typename mu_only_if<mu_one_of<T, Types...>::value>::type = 0>
@@ -230,7 +228,7 @@ public:
     }
     operator const void *() const { return pointer_; }
 
-private:
+  private:
     const void *pointer_ = nullptr;
 };
 }
@@ -239,7 +237,7 @@ private:
 
 // ---- Ownership ----------------------------------------------------------------------------------
 
-typedef struct mu_pool mu_pool;  // objects that are freed together
+typedef struct mu_pool mu_pool; // objects that are freed together
 
 // mu_pool_open opens a pool on this thread. Objects returned from here on belong to it, until it closes or another pool
 // is opened.
@@ -269,10 +267,10 @@ typedef struct mu_runtime_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int threads;        // threads that compute, for all devices together; default: every core this process may use
-    int cpu_devices;    // logical CPU devices; default: one per core, at most 8
-    uint64_t seed;      // see mu_set_seed; default: random, from the system
-    const char *log;    // level as in MUSTER_LOG: "error", "warning" (default), "info" or "debug"
+    int threads;     // threads that compute, for all devices together; default: every core this process may use
+    int cpu_devices; // logical CPU devices; default: one per core, at most 8
+    uint64_t seed;   // see mu_set_seed; default: random, from the system
+    const char *log; // level as in MUSTER_LOG: "error", "warning" (default), "info" or "debug"
 } mu_runtime_args;
 
 // mu_init makes the default runtime and opens the outermost pool. Without it, the first call that needs the runtime

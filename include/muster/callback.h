@@ -26,53 +26,51 @@ typedef struct mu_model_checkpoint_args {
     // "weights-{epoch:02d}-{val_loss:.3f}.safetensors".
     const char *path;
     mu_keyword_only only_;
-    const char *monitor;                     // a name in the history, for save_best_only; default "val_loss"
-    bool save_best_only;                     // default: save each time
-    bool save_weights_only;                  // refuse a path of whole models (.keras)
-    const char *mode;                        // default "auto"
-    int64_t save_freq;                       // save every so many steps; default: at the end of every epoch
-    double initial_value_threshold;          // with save_best_only, the value to improve on; default: none
-    bool verbose;                            // print whether the value has improved, and where the model is saved
+    const char *monitor;            // a name in the history, for save_best_only; default "val_loss"
+    bool save_best_only;            // default: save each time
+    bool save_weights_only;         // refuse a path of whole models (.keras)
+    const char *mode;               // default "auto"
+    int64_t save_freq;              // save every so many steps; default: at the end of every epoch
+    double initial_value_threshold; // with save_best_only, the value to improve on; default: none
+    bool verbose;                   // print whether the value has improved, and where the model is saved
 } mu_model_checkpoint_args;
 // mu_model_checkpoint saves the model at the end of every epoch, or every so many steps: to a path that ends with
 // .keras the whole model, as mu_save_model does, to any other its weights, as mu_save_weights does. With save_best_only
 // it saves only if the monitored value has improved; an epoch without the value (.validation_freq) saves nothing.
 // Errors when training begins: INVALID_ARGUMENT for a name in the path that will not be in the history; UNIMPLEMENTED
 // for a model that a .keras file cannot hold. Errors while training: those of mu_save_model or mu_save_weights.
-#define mu_model_checkpoint(...) \
-    mu_model_checkpoint_with(MU_ARGS(mu_model_checkpoint_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_model_checkpoint(...) mu_model_checkpoint_with(MU_ARGS(mu_model_checkpoint_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *args);
 
 typedef struct mu_early_stopping_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *monitor;                     // a name in the history; default "val_loss"
-    double min_delta;                        // smallest change that counts as an improvement; default 0
-    int patience;                            // epochs without improvement before training stops; default 0
-    const char *mode;                        // default "auto"
-    double baseline;                         // a value that must be improved on within `patience`; default: none
-    bool restore_best_weights;               // at the end of training; default: the last weights stay
-    int start_from_epoch;                    // earlier epochs do not count; default 0
-    bool verbose;                            // print the epoch that was the last, and of which the weights are
+    const char *monitor;       // a name in the history; default "val_loss"
+    double min_delta;          // smallest change that counts as an improvement; default 0
+    int patience;              // epochs without improvement before training stops; default 0
+    const char *mode;          // default "auto"
+    double baseline;           // a value that must be improved on within `patience`; default: none
+    bool restore_best_weights; // at the end of training; default: the last weights stay
+    int start_from_epoch;      // earlier epochs do not count; default 0
+    bool verbose;              // print the epoch that was the last, and of which the weights are
 } mu_early_stopping_args;
 // mu_early_stopping stops training when the monitored value no longer improves. Epochs without the value do not count.
-#define mu_early_stopping(...) \
-    mu_early_stopping_with(MU_ARGS(mu_early_stopping_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_early_stopping(...) mu_early_stopping_with(MU_ARGS(mu_early_stopping_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_early_stopping_with(const mu_early_stopping_args *args);
 
 typedef struct mu_reduce_lr_on_plateau_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *monitor;                     // a name in the history; default "val_loss"
-    double factor;                           // what the learning rate is multiplied by, below 1; default 0.1
-    int patience;                            // epochs without improvement before that; default 10
-    const char *mode;                        // default "auto"
-    double min_delta;                        // smallest change that counts as an improvement; default 1e-4
-    int cooldown;                            // epochs after a reduction in which patience does not run; default 0
-    double min_lr;                           // the learning rate is not reduced below; default 0
-    bool verbose;                            // print each new learning rate
+    const char *monitor; // a name in the history; default "val_loss"
+    double factor;       // what the learning rate is multiplied by, below 1; default 0.1
+    int patience;        // epochs without improvement before that; default 10
+    const char *mode;    // default "auto"
+    double min_delta;    // smallest change that counts as an improvement; default 1e-4
+    int cooldown;        // epochs after a reduction in which patience does not run; default 0
+    double min_lr;       // the learning rate is not reduced below; default 0
+    bool verbose;        // print each new learning rate
 } mu_reduce_lr_on_plateau_args;
 // mu_reduce_lr_on_plateau reduces the optimizer's learning rate when the monitored value no longer improves. Epochs
 // without the value do not count. This callback and the next one let mu_fit log each epoch's "learning_rate". Errors of
@@ -87,9 +85,9 @@ typedef struct mu_learning_rate_scheduler_args {
     size_t size;
     const char *given;
     mu_epoch_schedule *schedule;
-    void *arg;                               // passed to it; must live as long as the callback
+    void *arg; // passed to it; must live as long as the callback
     mu_keyword_only only_;
-    bool verbose;                            // print the learning rate of each epoch
+    bool verbose; // print the learning rate of each epoch
 } mu_learning_rate_scheduler_args;
 // mu_learning_rate_scheduler sets the optimizer's learning rate at the beginning of every epoch.
 #define mu_learning_rate_scheduler(...) \
@@ -101,8 +99,8 @@ typedef struct mu_csv_logger_args {
     const char *given;
     const char *filename;
     mu_keyword_only only_;
-    const char *separator;                   // one character; default ","
-    bool append;                             // append to the file; default: overwrite it
+    const char *separator; // one character; default ","
+    bool append;           // append to the file; default: overwrite it
 } mu_csv_logger_args;
 // mu_csv_logger writes a line with the values of every epoch to a file, after a first line with their names. Errors
 // while training: PERMISSION_DENIED, NOT_FOUND, RESOURCE_EXHAUSTED with the file's name.
@@ -112,12 +110,12 @@ MU_API mu_callback *mu_csv_logger_with(const mu_csv_logger_args *args);
 typedef struct mu_tensorboard_args {
     size_t size;
     const char *given;
-    const char *log_dir;                     // folder of the run; it is made; default "logs"
+    const char *log_dir; // folder of the run; it is made; default "logs"
     mu_keyword_only only_;
-    int64_t update_freq;                     // write the values of every so many steps too; default: of epochs only
-    int histogram_freq;                      // histograms of all weights every so many epochs; default: none
-    bool write_images;                       // with histogram_freq: the weights as images too
-    bool write_steps_per_second;             // of each epoch, and with update_freq of each step that is written
+    int64_t update_freq;         // write the values of every so many steps too; default: of epochs only
+    int histogram_freq;          // histograms of all weights every so many epochs; default: none
+    bool write_images;           // with histogram_freq: the weights as images too
+    bool write_steps_per_second; // of each epoch, and with update_freq of each step that is written
 } mu_tensorboard_args;
 // mu_tensorboard writes values for TensorBoard: event files in the folders "train" and "validation" of log_dir, with
 // the tags "epoch_loss", "epoch_learning_rate", "batch_loss", "evaluation_loss_vs_iterations", and so for each metric;
@@ -132,12 +130,11 @@ typedef struct mu_terminate_on_nan_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    bool raise_error;                        // mu_fit fails with OUT_OF_RANGE; default: it ends without an error
+    bool raise_error; // mu_fit fails with OUT_OF_RANGE; default: it ends without an error
 } mu_terminate_on_nan_args;
 // mu_terminate_on_nan ends training after a step whose loss is infinite or not a number. Errors while training:
 // OUT_OF_RANGE then, with raise_error.
-#define mu_terminate_on_nan(...) \
-    mu_terminate_on_nan_with(MU_ARGS(mu_terminate_on_nan_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_terminate_on_nan(...) mu_terminate_on_nan_with(MU_ARGS(mu_terminate_on_nan_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_callback *mu_terminate_on_nan_with(const mu_terminate_on_nan_args *args);
 
 typedef struct mu_swap_ema_weights_args {

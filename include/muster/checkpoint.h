@@ -19,16 +19,16 @@ extern "C" {
 
 // ---- One checkpoint -----------------------------------------------------------------------------
 
-typedef struct mu_checkpoint mu_checkpoint;  // objects that are saved together
+typedef struct mu_checkpoint mu_checkpoint; // objects that are saved together
 
 typedef struct mu_checkpoint_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    mu_model *model;          // weights and random states; also optimizer and metrics if it is compiled
-    mu_optimizer *optimizer;  // optimizer of a custom training loop
-    mu_value *variables;      // further variables (mu_variables), saved under their names
-    mu_iterator *iterator;    // position in the data; restore it before its first element is read
+    mu_model *model;         // weights and random states; also optimizer and metrics if it is compiled
+    mu_optimizer *optimizer; // optimizer of a custom training loop
+    mu_value *variables;     // further variables (mu_variables), saved under their names
+    mu_iterator *iterator;   // position in the data; restore it before its first element is read
     // Embedding tables with the state of their rows, saved under their names: MU_EMBEDDING_TABLES(…); ends with MU_END.
     mu_embedding_table *const *embedding_tables;
     // Further objects by name, MU_BY_NAME("critic", model, "noise", variables): models (with optimizer and metrics if
@@ -57,16 +57,16 @@ MU_API mu_status mu_checkpoint_restore(mu_checkpoint *checkpoint, const char *pa
 
 // ---- A folder of checkpoints --------------------------------------------------------------------
 
-typedef struct mu_checkpoint_manager mu_checkpoint_manager;  // the numbered checkpoints of a run
+typedef struct mu_checkpoint_manager mu_checkpoint_manager; // the numbered checkpoints of a run
 
 typedef struct mu_checkpoint_manager_args {
     size_t size;
     const char *given;
     mu_checkpoint *checkpoint;
-    const char *directory;    // created if it does not exist
+    const char *directory; // created if it does not exist
     mu_keyword_only only_;
-    int max_to_keep;          // older checkpoints are deleted; default 5
-    const char *name;         // prefix of file names; default "ckpt", as in ckpt-12.safetensors
+    int max_to_keep;  // older checkpoints are deleted; default 5
+    const char *name; // prefix of file names; default "ckpt", as in ckpt-12.safetensors
 } mu_checkpoint_manager_args;
 
 // mu_checkpoint_manager_new manages the numbered checkpoints of one run in a folder. Retains: checkpoint.
@@ -89,11 +89,11 @@ MU_API int64_t mu_checkpoint_manager_restore(mu_checkpoint_manager *manager);
 typedef struct mu_backup_and_restore_args {
     size_t size;
     const char *given;
-    const char *backup_dir;         // folder for this run only; created if missing, deleted after a successful end
+    const char *backup_dir; // folder for this run only; created if missing, deleted after a successful end
     mu_keyword_only only_;
-    int64_t save_freq;              // steps between backups; default: one backup at the end of each epoch
-    bool no_delete_checkpoint;      // keep the backup after a successful end
-    mu_items *objects;              // saved with the model, retained: as in mu_checkpoint_args
+    int64_t save_freq;         // steps between backups; default: one backup at the end of each epoch
+    bool no_delete_checkpoint; // keep the backup after a successful end
+    mu_items *objects;         // saved with the model, retained: as in mu_checkpoint_args
 } mu_backup_and_restore_args;
 
 // mu_backup_and_restore saves the state of mu_fit, and restores it when the program runs again. With the same model,
@@ -106,24 +106,24 @@ MU_API mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args 
 
 // ---- Preemption in custom loops -----------------------------------------------------------------
 
-typedef struct mu_preemption_handler mu_preemption_handler;  // saves and ends a training loop when it is asked to stop
+typedef struct mu_preemption_handler mu_preemption_handler; // saves and ends a training loop when it is asked to stop
 
 typedef struct mu_preemption_handler_args {
     size_t size;
     const char *given;
-    mu_checkpoint *checkpoint;       // what to save, retained; or set .manager
-    const char *directory;           // folder to save in; only the latest file is kept
+    mu_checkpoint *checkpoint; // what to save, retained; or set .manager
+    const char *directory;     // folder to save in; only the latest file is kept
     mu_keyword_only only_;
-    mu_checkpoint_manager *manager;  // used instead of checkpoint and directory; retained
+    mu_checkpoint_manager *manager; // used instead of checkpoint and directory; retained
     // its workers stop together; retained; default: the checkpoint's strategy, else the one in scope
     mu_strategy *strategy;
-    double grace_period;             // seconds between the signal and the end; default 0: stop at once
-    int exit_code;                   // exit code of the process; default 42
+    double grace_period; // seconds between the signal and the end; default 0: stop at once
+    int exit_code;       // exit code of the process; default 42
     // called once a second; true: the process will be ended soon; default: wait for SIGTERM
     bool (*termination_watcher_fn)(void *arg);
-    mu_status (*save_fn)(void *arg);            // saves the state instead of the manager
-    void (*exit_fn)(void *arg);                 // called after saving; it may end the process
-    void *arg;                                  // passed to these functions
+    mu_status (*save_fn)(void *arg); // saves the state instead of the manager
+    void (*exit_fn)(void *arg);      // called after saving; it may end the process
+    void *arg;                       // passed to these functions
 } mu_preemption_handler_args;
 
 // mu_preemption_handler_new makes a training loop preemptible without losing a step. When a worker gets SIGTERM or

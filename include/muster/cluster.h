@@ -59,7 +59,7 @@ MU_API const char *mu_cluster_spec_leader(const mu_cluster_spec *spec, const cha
 
 // ---- Clusters -----------------------------------------------------------------------------------
 
-typedef struct mu_cluster mu_cluster;  // a cluster specification with this process's own task
+typedef struct mu_cluster mu_cluster; // a cluster specification with this process's own task
 
 // mu_cluster_from_environment finds the cluster of this process. It uses the first of these variables that is set:
 //   MUSTER_CLUSTER               JSON as in TF_CONFIG; or which source to use: tf_config, rank, mpi, slurm, none
@@ -84,13 +84,13 @@ typedef struct mu_simple_cluster_resolver_args {
     const char *given;
     mu_cluster_spec *cluster_spec; // copied
     mu_keyword_only only_;
-    const char *task_type;         // default: none
-    int task_id;                   // default: 0 with a task_type, else none
-    const char *master;            // what mu_cluster_master returns if no task is set; default ""
-    const char *environment;       // default ""
-    const char *rpc_layer;         // default: none
-    int num_accelerators;          // per task; default 0
-    const char *accelerator_type;  // default "GPU"
+    const char *task_type;        // default: none
+    int task_id;                  // default: 0 with a task_type, else none
+    const char *master;           // what mu_cluster_master returns if no task is set; default ""
+    const char *environment;      // default ""
+    const char *rpc_layer;        // default: none
+    int num_accelerators;         // per task; default 0
+    const char *accelerator_type; // default "GPU"
 } mu_simple_cluster_resolver_args;
 
 // mu_simple_cluster_resolver makes a cluster from the given values.
@@ -116,25 +116,25 @@ MU_API mu_cluster *mu_tf_config_cluster_resolver_with(const mu_tf_config_cluster
 
 typedef struct mu_job_size {
     const char *job;
-    int tasks;  // number of tasks of the job
+    int tasks; // number of tasks of the job
 } mu_job_size;
 
 typedef struct mu_host_tasks {
     const char *host;
-    int tasks;  // number of tasks on the host
+    int tasks; // number of tasks on the host
 } mu_host_tasks;
 
 typedef struct mu_slurm_cluster_resolver_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const mu_job_size *jobs; // ends with job NULL; default: every task of the step is a worker
-    int port_base;           // port of the first task on each host; default 8888
-    int gpus_per_node;       // default: the number in CUDA_VISIBLE_DEVICES, 0 if it is not set
-    int gpus_per_task;       // default: gpus_per_node / the largest number of tasks on a node
-    int tasks_per_node;      // same on every host; default SLURM_STEP_TASKS_PER_NODE
-    bool no_auto_set_gpu;    // do not set CUDA_VISIBLE_DEVICES to this task's GPUs
-    const char *rpc_layer;   // default "grpc"
+    const mu_job_size *jobs;             // ends with job NULL; default: every task of the step is a worker
+    int port_base;                       // port of the first task on each host; default 8888
+    int gpus_per_node;                   // default: the number in CUDA_VISIBLE_DEVICES, 0 if it is not set
+    int gpus_per_task;                   // default: gpus_per_node / the largest number of tasks on a node
+    int tasks_per_node;                  // same on every host; default SLURM_STEP_TASKS_PER_NODE
+    bool no_auto_set_gpu;                // do not set CUDA_VISIBLE_DEVICES to this task's GPUs
+    const char *rpc_layer;               // default "grpc"
     const mu_host_tasks *tasks_per_host; // instead of tasks_per_node; ends with host NULL
 } mu_slurm_cluster_resolver_args;
 
@@ -165,15 +165,15 @@ typedef enum mu_executable_location { MU_WITHIN_CLUSTER = 0, MU_OFF_CLUSTER = 1 
 typedef struct mu_kubernetes_cluster_resolver_args {
     size_t size;
     const char *given;
-    const mu_job_labels *jobs;  // ends with job NULL; default: worker with "job-name=tensorflow"
+    const mu_job_labels *jobs; // ends with job NULL; default: worker with "job-name=tensorflow"
     mu_keyword_only only_;
-    int port;                   // port of every task; default 8470
-    const char *rpc_layer;      // default "grpc"
-    mu_executable_location location;  // MU_WITHIN_CLUSTER (default) or MU_OFF_CLUSTER
-    const char *namespace_name; // default: all namespaces
+    int port;                        // port of every task; default 8470
+    const char *rpc_layer;           // default "grpc"
+    mu_executable_location location; // MU_WITHIN_CLUSTER (default) or MU_OFF_CLUSTER
+    const char *namespace_name;      // default: all namespaces
     // default: from the pod's environment; off the cluster "http://127.0.0.1:8001" (kubectl proxy)
     const char *api_server;
-    const char *credentials;    // folder with the files "token" and "ca.crt"; default: the pod's service account
+    const char *credentials; // folder with the files "token" and "ca.crt"; default: the pod's service account
 } mu_kubernetes_cluster_resolver_args;
 
 // mu_kubernetes_cluster_resolver asks the Kubernetes API at each query for the pods that match each selector. Tasks are
@@ -194,10 +194,10 @@ typedef struct mu_tpu_cluster_resolver_args {
     // addresses; else the name of a TPU. Default: KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS (addresses), else TPU_NAME (a name)
     const char *tpu;
     mu_keyword_only only_;
-    const char *job_name;             // of the TPU's workers; default "worker"
-    const char *coordinator_name;     // a job of one task for the coordinator; needs coordinator_address
+    const char *job_name;         // of the TPU's workers; default "worker"
+    const char *coordinator_name; // a job of one task for the coordinator; needs coordinator_address
     const char *coordinator_address;
-    const char *metadata_address;     // "host:port" of the metadata server; default GCE_METADATA_HOST
+    const char *metadata_address; // "host:port" of the metadata server; default GCE_METADATA_HOST
 } mu_tpu_cluster_resolver_args;
 
 // mu_tpu_cluster_resolver finds a TPU. A name is looked up when the cluster is queried: if TPU_NAME has this name, the
@@ -216,9 +216,9 @@ typedef struct mu_union_cluster_resolver_args {
     const char *given;
     mu_cluster *const *resolvers; // ends with MU_END; retained
     mu_keyword_only only_;
-    const char *task_type;        // default: the first one's
-    int task_id;                  // likewise
-    const char *rpc_layer;        // default: the first one's
+    const char *task_type; // default: the first one's
+    int task_id;           // likewise
+    const char *rpc_layer; // default: the first one's
 } mu_union_cluster_resolver_args;
 
 // mu_union_cluster_resolver combines the tasks of several clusters. The lists of a job are concatenated in order; if

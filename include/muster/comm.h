@@ -27,7 +27,7 @@ typedef struct mu_communication_options {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    mu_communication implementation;  // default MU_COMM_AUTO
+    mu_communication implementation; // default MU_COMM_AUTO
     int64_t bytes_per_pack; // gradients are packed into messages of about this many bytes; default: the library chooses
     double timeout_seconds; // limit for one collective, in seconds; default MUSTER_TIMEOUT
     // Algorithms by operation and size in bytes: "allreduce:0-16k:slots,16k-:direct;broadcast:tree". Operations:

@@ -40,13 +40,13 @@ MU_API mu_value *mu_switch_case(mu_tensor *index, int n, mu_body *const *branche
 typedef struct mu_while_loop_args {
     size_t size;
     const char *given;
-    mu_condition *condition;     // returns a bool scalar: whether to run the body again
-    mu_body *body;               // returns the next loop_vars
-    mu_value *loop_vars;         // the first loop_vars
-    void *arg;                   // passed to both
+    mu_condition *condition; // returns a bool scalar: whether to run the body again
+    mu_body *body;           // returns the next loop_vars
+    mu_value *loop_vars;     // the first loop_vars
+    void *arg;               // passed to both
     mu_keyword_only only_;
-    int64_t maximum_iterations;  // 0: no limit
-    const char *name;            // for messages; default "while_loop"
+    int64_t maximum_iterations; // 0: no limit
+    const char *name;           // for messages; default "while_loop"
 } mu_while_loop_args;
 #define mu_while_loop(...) mu_while_loop_with(MU_ARGS(mu_while_loop_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_while_loop_with(const mu_while_loop_args *args);
@@ -58,13 +58,13 @@ typedef mu_value *mu_scan_step(mu_value *state, mu_value *element, void *arg);
 typedef struct mu_scan_args {
     size_t size;
     const char *given;
-    mu_scan_step *fn;            // returns the next state
-    mu_value *elems;             // tensors [n, …]; n is the same for all
-    mu_value *initializer;       // the first state
-    void *arg;                   // passed to fn
+    mu_scan_step *fn;      // returns the next state
+    mu_value *elems;       // tensors [n, …]; n is the same for all
+    mu_value *initializer; // the first state
+    void *arg;             // passed to fn
     mu_keyword_only only_;
-    bool reverse;                // from the last slice to the first
-    const char *name;            // default "scan"
+    bool reverse;     // from the last slice to the first
+    const char *name; // default "scan"
 } mu_scan_args;
 #define mu_scan(...) mu_scan_with(MU_ARGS(mu_scan_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_scan_with(const mu_scan_args *args);

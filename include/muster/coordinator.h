@@ -23,13 +23,13 @@ typedef struct mu_coordinator mu_coordinator;
 typedef struct mu_coordinator_args {
     size_t size;
     const char *given;
-    mu_strategy *strategy;            // a parameter-server strategy; retained
+    mu_strategy *strategy; // a parameter-server strategy; retained
     mu_keyword_only only_;
-    int64_t max_queued;               // most calls that wait for a worker; default 262144; 0 or less: any number
+    int64_t max_queued; // most calls that wait for a worker; default 262144; 0 or less: any number
     // Reports of an unreachable parameter server, for each server, that are ignored less one: the call is tried again.
     // Default 3; 0: the first report is the call's error.
     int ignore_transient_ps_failures;
-    int ignore_transient_timeouts;    // the same for calls that exceed a time limit; default: the workers / 10
+    int ignore_transient_timeouts; // the same for calls that exceed a time limit; default: the workers / 10
     // Worker i takes its first call i times so many seconds after the start; default 0. The maximum limits that, if it
     // is above 0.
     double schedule_start_delay, schedule_start_delay_max;
@@ -49,10 +49,10 @@ typedef struct mu_schedule_args {
     size_t size;
     const char *given;
     mu_coordinator *coordinator;
-    mu_function *function;            // retained until the call has ended
-    mu_value *arguments;              // default: none; retained likewise
+    mu_function *function; // retained until the call has ended
+    mu_value *arguments;   // default: none; retained likewise
     mu_keyword_only only_;
-    bool no_wait;                     // fails instead of waiting for space in the queue or for another thread's mu_join
+    bool no_wait; // fails instead of waiting for space in the queue or for another thread's mu_join
 } mu_schedule_args;
 
 // mu_schedule puts a call of a function into the queue, and returns its result, which is not there yet (a value of kind
@@ -73,7 +73,7 @@ typedef struct mu_join_args {
     const char *given;
     mu_coordinator *coordinator;
     mu_keyword_only only_;
-    double timeout_seconds;           // longest wait; default: no limit
+    double timeout_seconds; // longest wait; default: no limit
 } mu_join_args;
 
 // mu_join waits until all scheduled calls have ended. Errors: of the first call that failed; DEADLINE_EXCEEDED;
@@ -93,7 +93,7 @@ MU_API mu_value *mu_fetch(mu_value *value);
 
 // ---- Per-worker values and datasets -------------------------------------------------------------
 
-typedef mu_value mu_per_worker;  // a value of kind MU_VALUE_PER_WORKER
+typedef mu_value mu_per_worker; // a value of kind MU_VALUE_PER_WORKER
 
 // What each worker reads: a dataset, or one that mu_distribute_dataset or mu_distribute_datasets_from_function made
 // with the coordinator's strategy.
@@ -103,10 +103,10 @@ typedef struct mu_create_per_worker_dataset_args {
     size_t size;
     const char *given;
     mu_coordinator *coordinator;
-    mu_dataset *(*fn)(void *arg);     // makes a worker's dataset; NULL with .dataset
-    void *arg;                        // must live as long as the result
+    mu_dataset *(*fn)(void *arg); // makes a worker's dataset; NULL with .dataset
+    void *arg;                    // must live as long as the result
     mu_keyword_only only_;
-    mu_any_iterable dataset;          // instead of fn: what every worker reads from its beginning; retained
+    mu_any_iterable dataset; // instead of fn: what every worker reads from its beginning; retained
 } mu_create_per_worker_dataset_args;
 
 // mu_create_per_worker_dataset calls fn once for each worker and iterates the dataset that it returns there; the result
@@ -150,16 +150,16 @@ MU_API int mu_get_current_worker_index(void);
 
 // What a worker has done so far, in calls; making what is per worker does not count.
 typedef struct mu_worker_calls {
-    int64_t in_flight;                // 1 while it runs a call
-    int64_t done;                     // succeeded
-    int64_t failed;                   // with an error of the call
-    int64_t retried;                  // put back, because the worker was lost or a server not reachable
-    int64_t dropped;                  // copies of calls that another worker ended first
-    bool lost;                        // it is not reachable now, or has not started after MUSTER_HEARTBEAT
+    int64_t in_flight; // 1 while it runs a call
+    int64_t done;      // succeeded
+    int64_t failed;    // with an error of the call
+    int64_t retried;   // put back, because the worker was lost or a server not reachable
+    int64_t dropped;   // copies of calls that another worker ended first
+    bool lost;         // it is not reachable now, or has not started after MUSTER_HEARTBEAT
     // The worker is there, but has run its call for more than a second and ten times the usual time; a warning has said
     // so.
     bool slow;
-    double call_seconds;              // age of the call that it runs; 0: none
+    double call_seconds; // age of the call that it runs; 0: none
 } mu_worker_calls;
 
 // mu_coordinator_worker_calls writes the numbers of one worker. Errors: OUT_OF_RANGE.
@@ -167,8 +167,8 @@ MU_API mu_status mu_coordinator_worker_calls(mu_coordinator *coordinator, int wo
 // How long parts of a coordinator's work have taken, in seconds: TensorFlow's histograms of these names.
 #define MU_COORDINATOR_BUCKETS 7
 typedef struct mu_coordinator_times {
-    int64_t n;                        // samples
-    double sum;                       // of them all
+    int64_t n;                               // samples
+    double sum;                              // of them all
     int64_t buckets[MU_COORDINATOR_BUCKETS]; // up to 0.001, 0.01, … 100 seconds, and above
 } mu_coordinator_times;
 

@@ -16,7 +16,7 @@ typedef struct mu_array {
     void *data;
 } mu_array;
 
-#define MU_CUSTOM_INPUTS 7
+#define MU_CUSTOM_INPUTS  7
 #define MU_CUSTOM_OUTPUTS 16
 
 // The functions get `arg`, which must live as long as the process; they fail by calling mu_fail. Threads: kernels run
@@ -24,8 +24,8 @@ typedef struct mu_array {
 typedef struct mu_custom_op {
     size_t size;
     const char *given;
-    const char *name;   // letters, digits and underscores; names the op in calls and in graphs sent to other processes
-    int n_in, n_out;    // 1 to MU_CUSTOM_INPUTS, 1 to MU_CUSTOM_OUTPUTS
+    const char *name; // letters, digits and underscores; names the op in calls and in graphs sent to other processes
+    int n_in, n_out;  // 1 to MU_CUSTOM_INPUTS, 1 to MU_CUSTOM_OUTPUTS
     mu_keyword_only only_;
     // kernel fills the outputs. Their types and shapes are those that infer returned; all dimensions are known.
     mu_status (*kernel)(const mu_array *in, const mu_array *out, void *arg);

@@ -17,11 +17,11 @@
 extern "C" {
 #endif
 
-typedef struct mu_dataset mu_dataset;  // a source of samples and the stages after it
-typedef struct mu_iterator mu_iterator;  // a position in one pass over a dataset
+typedef struct mu_dataset mu_dataset;   // a source of samples and the stages after it
+typedef struct mu_iterator mu_iterator; // a position in one pass over a dataset
 
 // Special results of mu_dataset_cardinality; TensorFlow's numbers.
-#define MU_INFINITE ((int64_t)-1)
+#define MU_INFINITE            ((int64_t)-1)
 #define MU_UNKNOWN_CARDINALITY ((int64_t)-2)
 
 // ---- Sources ------------------------------------------------------------------------------------
@@ -40,13 +40,13 @@ MU_API mu_dataset *mu_dataset_range(int64_t start, int64_t stop, int64_t step);
 typedef struct mu_dataset_generator_args {
     size_t size;
     const char *given;
-    mu_value *(*next)(void *state);  // returns the next element; NULL at the end or after mu_fail
-    void *arg;                       // must live as long as the dataset
+    mu_value *(*next)(void *state); // returns the next element; NULL at the end or after mu_fail
+    void *arg;                      // must live as long as the dataset
     mu_keyword_only only_;
-    void *(*open)(void *arg);        // makes the state of one iteration; default: the state is arg
-    void (*close)(void *state);      // frees the state; default: nothing
-    mu_value *like;                  // an example element, from which dtypes and shapes are known before the first call
-    const char *name;                // for messages; default "generator"
+    void *(*open)(void *arg);   // makes the state of one iteration; default: the state is arg
+    void (*close)(void *state); // frees the state; default: nothing
+    mu_value *like;             // an example element, from which dtypes and shapes are known before the first call
+    const char *name;           // for messages; default "generator"
     // how many elements an iteration gives, or MU_INFINITE: for the progress bar, and for stages that need to know it;
     // default: not known, until the first iteration of mu_fit has ended
     int64_t cardinality;
@@ -107,12 +107,12 @@ typedef struct mu_dataset_text_folder_args {
     // "int" (default; int32), "categorical" (one-hot, float32), "binary" (float32 [1], of two classes) or "none":
     // elements are texts alone, and the folder needs no classes
     const char *label_mode;
-    int64_t batch_size;            // default 32; -1: elements are single texts
-    int64_t max_length;            // keep as many bytes of a text at most; default: all
-    bool no_shuffle;               // in order of classes and file names
-    uint64_t seed;                 // of the shuffle and the split; default: from the program's seed
-    double validation_split;       // the share of the files, from 0 to below 1, that is kept for validation
-    const char *subset;            // "training" or "validation", with validation_split
+    int64_t batch_size;      // default 32; -1: elements are single texts
+    int64_t max_length;      // keep as many bytes of a text at most; default: all
+    bool no_shuffle;         // in order of classes and file names
+    uint64_t seed;           // of the shuffle and the split; default: from the program's seed
+    double validation_split; // the share of the files, from 0 to below 1, that is kept for validation
+    const char *subset;      // "training" or "validation", with validation_split
 } mu_dataset_text_folder_args;
 
 // mu_dataset_text_folder makes a dataset of the texts in a folder, such as reviews in pos and neg: the content of each
@@ -128,11 +128,11 @@ MU_API mu_dataset *mu_dataset_text_folder_with(const mu_dataset_text_folder_args
 typedef struct mu_dataset_fixed_length_record_args {
     size_t size;
     const char *given;
-    const char *path;          // file, plain or gzip; NULL with .paths
+    const char *path; // file, plain or gzip; NULL with .paths
     int64_t record_bytes;
     mu_keyword_only only_;
-    mu_dataset *paths;         // a dataset of file names, instead of path
-    int64_t header_bytes, footer_bytes;  // of each file, left out; default 0
+    mu_dataset *paths;                  // a dataset of file names, instead of path
+    int64_t header_bytes, footer_bytes; // of each file, left out; default 0
 } mu_dataset_fixed_length_record_args;
 // mu_dataset_fixed_length_record reads the records of a binary file, all of one length, as uint8 [record_bytes].
 // Errors: DATA_LOSS for a file that is not a header, whole records and a footer; INVALID_ARGUMENT for lengths that no
@@ -144,10 +144,10 @@ MU_API mu_dataset *mu_dataset_fixed_length_record_with(const mu_dataset_fixed_le
 typedef struct mu_dataset_csv_args {
     size_t size;
     const char *given;
-    const char *path;          // file, plain or gzip; NULL with .paths
+    const char *path; // file, plain or gzip; NULL with .paths
     mu_keyword_only only_;
-    mu_dataset *paths;         // a dataset of file names, instead of path
-    int columns;               // fields of a line; at least 1
+    mu_dataset *paths; // a dataset of file names, instead of path
+    int columns;       // fields of a line; at least 1
     // The fields that are read: n_select_columns numbers of columns, from 0, ascending. Default: all
     const int *select_columns;
     int n_select_columns;
@@ -155,23 +155,22 @@ typedef struct mu_dataset_csv_args {
     // Types: numbers or MU_STRING; elements are lists of scalars. Default: float32 vectors
     const mu_dtype *dtypes;
     int n_dtypes;
-    const char *const *names;  // elements are maps from these names to scalars
+    const char *const *names; // elements are maps from these names to scalars
     int n_names;
     // Scalars for fields that are empty; NULL: an empty field is an error (a string is just empty).
     mu_tensor *const *record_defaults;
     int n_record_defaults;
-    const char *na_value;      // a field with this text is empty too
+    const char *na_value; // a field with this text is empty too
     // Lines to skip at the start of each file, such as a header; one with a quoted field may hold line ends too
     int skip_lines;
-    char delimiter;            // default ','
-    bool no_quotes;            // quotes are characters like others
+    char delimiter; // default ','
+    bool no_quotes; // quotes are characters like others
 } mu_dataset_csv_args;
 
 // mu_dataset_csv reads lines of fields. Fields may be in double quotes; then they may hold delimiters and line ends,
 // and two quotes are one. Lines end with a line feed, a carriage return or both; empty ones are skipped. Retains:
 // record_defaults. Errors, where it is read: DATA_LOSS naming file, line and column.
-#define mu_dataset_csv(...) \
-    mu_dataset_csv_with(MU_ARGS(mu_dataset_csv_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_dataset_csv(...) mu_dataset_csv_with(MU_ARGS(mu_dataset_csv_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args);
 
 // ---- Stages -------------------------------------------------------------------------------------
@@ -180,7 +179,7 @@ typedef struct mu_dataset_shuffle_args {
     size_t size;
     const char *given;
     mu_dataset *dataset;
-    int64_t buffer_size;              // number of elements from which the next one is drawn
+    int64_t buffer_size; // number of elements from which the next one is drawn
     mu_keyword_only only_;
     uint64_t seed;                    // default: from the program's seed (mu_set_seed)
     bool no_reshuffle_each_iteration; // use the same order in every iteration
@@ -188,36 +187,34 @@ typedef struct mu_dataset_shuffle_args {
 
 // mu_dataset_shuffle draws each element uniformly from a buffer of the next buffer_size input elements. Each iteration
 // has an order of its own, also of iterators that are open at the same time.
-#define mu_dataset_shuffle(...) \
-    mu_dataset_shuffle_with(MU_ARGS(mu_dataset_shuffle_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_dataset_shuffle(...) mu_dataset_shuffle_with(MU_ARGS(mu_dataset_shuffle_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args);
 
 typedef struct mu_dataset_batch_args {
     size_t size;
     const char *given;
     mu_dataset *dataset;
-    int64_t batch_size;   // number of elements in a batch, at least 1
+    int64_t batch_size; // number of elements in a batch, at least 1
     mu_keyword_only only_;
-    bool drop_remainder;  // drop the last batch if it is not full
+    bool drop_remainder; // drop the last batch if it is not full
 } mu_dataset_batch_args;
 
 // mu_dataset_batch stacks batch_size elements along a new axis 0. Errors: INVALID_ARGUMENT if their shapes differ.
-#define mu_dataset_batch(...) \
-    mu_dataset_batch_with(MU_ARGS(mu_dataset_batch_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_dataset_batch(...) mu_dataset_batch_with(MU_ARGS(mu_dataset_batch_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_batch_with(const mu_dataset_batch_args *args);
 
 typedef struct mu_dataset_padded_batch_args {
     size_t size;
     const char *given;
     mu_dataset *dataset;
-    int64_t batch_size;   // number of elements in a batch, at least 1
+    int64_t batch_size; // number of elements in a batch, at least 1
     mu_keyword_only only_;
-    bool drop_remainder;  // drop the last batch if it is not full
+    bool drop_remainder; // drop the last batch if it is not full
     // [n_padded_shapes]: the shape of each component, in the order of the leaves; MU_UNKNOWN: the longest in the batch.
     // Default: every axis is so
     const mu_shape *padded_shapes;
     int n_padded_shapes;
-    mu_value *padding_values;  // a scalar, or one for each component in the same order; default: 0, false, ""
+    mu_value *padding_values; // a scalar, or one for each component in the same order; default: 0, false, ""
 } mu_dataset_padded_batch_args;
 
 // mu_dataset_padded_batch is mu_dataset_batch for elements of different shapes: each is padded at the end of every
@@ -265,12 +262,12 @@ typedef struct mu_dataset_map_args {
     size_t size;
     const char *given;
     mu_dataset *dataset;
-    mu_value *(*fn)(mu_value *element, void *arg);  // returns the new element; NULL only after mu_fail
-    void *arg;                                      // must live as long as the dataset
+    mu_value *(*fn)(mu_value *element, void *arg); // returns the new element; NULL only after mu_fail
+    void *arg;                                     // must live as long as the dataset
     mu_keyword_only only_;
     // threads that call fn in parallel; default 1: the thread that iterates
     int parallel_calls;
-    const char *name;                               // for messages; default "map"
+    const char *name; // for messages; default "map"
     // instead of fn: traced and compiled; later elements run without the callback
     mu_function *function;
 } mu_dataset_map_args;
@@ -280,8 +277,7 @@ typedef struct mu_dataset_map_args {
 // counter); layers and models may be called. The callback of .function is never called in parallel. Errors:
 // INVALID_ARGUMENT for a traced function that writes variables or communicates with other replicas; with
 // parallel_calls > 1, where it is read, as mu_dataset_prefetch.
-#define mu_dataset_map(...) \
-    mu_dataset_map_with(MU_ARGS(mu_dataset_map_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_dataset_map(...) mu_dataset_map_with(MU_ARGS(mu_dataset_map_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args);
 
 // mu_dataset_filter keeps the elements for which keep returns true.
@@ -294,11 +290,11 @@ typedef struct mu_dataset_interleave_args {
     size_t size;
     const char *given;
     mu_dataset *dataset;
-    mu_dataset *(*fn)(mu_value *element, void *arg);  // makes a dataset of an element
-    void *arg;                                        // must live as long as the dataset
+    mu_dataset *(*fn)(mu_value *element, void *arg); // makes a dataset of an element
+    void *arg;                                       // must live as long as the dataset
     mu_keyword_only only_;
-    int64_t cycle_length;  // number of datasets that are read at the same time; default 4
-    int64_t block_length;  // consecutive elements from one dataset before the next; default 1
+    int64_t cycle_length; // number of datasets that are read at the same time; default 4
+    int64_t block_length; // consecutive elements from one dataset before the next; default 1
 } mu_dataset_interleave_args;
 
 // mu_dataset_interleave is mu_dataset_flat_map that cycles through several of the datasets.
@@ -310,36 +306,35 @@ typedef struct mu_dataset_window_args {
     size_t size;
     const char *given;
     mu_dataset *dataset;
-    int64_t window_size;  // number of elements in a window, at least 1
+    int64_t window_size; // number of elements in a window, at least 1
     mu_keyword_only only_;
-    int64_t shift;        // distance between the starts of two windows, in elements; default: window_size
-    int64_t stride;       // distance between two elements of a window; default 1
-    bool drop_remainder;  // drop windows with fewer elements
+    int64_t shift;       // distance between the starts of two windows, in elements; default: window_size
+    int64_t stride;      // distance between two elements of a window; default 1
+    bool drop_remainder; // drop windows with fewer elements
 } mu_dataset_window_args;
 
 // mu_dataset_window yields windows of consecutive elements, which may overlap. Each is stacked along a new axis 0, like
 // a batch.
-#define mu_dataset_window(...) \
-    mu_dataset_window_with(MU_ARGS(mu_dataset_window_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_dataset_window(...) mu_dataset_window_with(MU_ARGS(mu_dataset_window_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args);
 
 typedef struct mu_dataset_bucket_args {
     size_t size;
     const char *given;
     mu_dataset *dataset;
-    int64_t (*element_length)(mu_value *element, void *arg);  // the length of an element, 0 or more
-    void *arg;                          // must live as long as the dataset
+    int64_t (*element_length)(mu_value *element, void *arg); // the length of an element, 0 or more
+    void *arg;                                               // must live as long as the dataset
     mu_keyword_only only_;
-    const int64_t *bucket_boundaries;   // [n_bucket_boundaries]: lengths from 1, ascending
+    const int64_t *bucket_boundaries; // [n_bucket_boundaries]: lengths from 1, ascending
     int n_bucket_boundaries;
     // [n_bucket_batch_sizes]: the batch size of each bucket; the last is for lengths from the last boundary on
     const int64_t *bucket_batch_sizes;
-    int n_bucket_batch_sizes;           // n_bucket_boundaries + 1
-    bool drop_remainder;                // drop batches that are not full at the end
+    int n_bucket_batch_sizes; // n_bucket_boundaries + 1
+    bool drop_remainder;      // drop batches that are not full at the end
     // pad to the bucket's upper boundary - 1 where a padded shape is MU_UNKNOWN, not to the longest in the batch
     bool pad_to_bucket_boundary;
-    bool no_padding;                    // all elements of a batch have one shape
-    const mu_shape *padded_shapes;      // as in mu_dataset_padded_batch
+    bool no_padding;               // all elements of a batch have one shape
+    const mu_shape *padded_shapes; // as in mu_dataset_padded_batch
     int n_padded_shapes;
     mu_value *padding_values;
 } mu_dataset_bucket_args;
@@ -354,12 +349,12 @@ typedef struct mu_sample_from_datasets_args {
     size_t size;
     const char *given;
     int n_datasets;
-    mu_dataset *const *datasets;  // [n_datasets]
+    mu_dataset *const *datasets; // [n_datasets]
     mu_keyword_only only_;
-    const double *weights;        // [n_weights]: how often each is drawn, relative to their sum; default: equally
-    int n_weights;                // n_datasets
-    uint64_t seed;                // default: from the program's seed
-    bool stop_on_empty;           // end with the first dataset that ends; default: continue with the others
+    const double *weights; // [n_weights]: how often each is drawn, relative to their sum; default: equally
+    int n_weights;         // n_datasets
+    uint64_t seed;         // default: from the program's seed
+    bool stop_on_empty;    // end with the first dataset that ends; default: continue with the others
 } mu_sample_from_datasets_args;
 
 // mu_sample_from_datasets takes each element from a dataset that it draws at random; the same in every iteration.
@@ -371,10 +366,10 @@ typedef struct mu_choose_from_datasets_args {
     size_t size;
     const char *given;
     int n_datasets;
-    mu_dataset *const *datasets;  // [n_datasets]
-    mu_dataset *choices;          // int64 scalars from 0 to n_datasets - 1
+    mu_dataset *const *datasets; // [n_datasets]
+    mu_dataset *choices;         // int64 scalars from 0 to n_datasets - 1
     mu_keyword_only only_;
-    bool continue_on_empty;       // skip choices of datasets that have ended; default: end
+    bool continue_on_empty; // skip choices of datasets that have ended; default: end
 } mu_choose_from_datasets_args;
 
 // mu_choose_from_datasets takes each element from the dataset whose number is the next element of `choices`.
@@ -397,21 +392,20 @@ typedef struct mu_dataset_cache_args {
     size_t size;
     const char *given;
     mu_dataset *dataset;
-    const char *file;         // default: in memory
+    const char *file; // default: in memory
     mu_keyword_only only_;
 } mu_dataset_cache_args;
 
 // mu_dataset_cache stores the elements of the first complete iteration in memory or in a file. Later iterations read
 // them from there; with a file, later runs of the program too. The file belongs to one pipeline: delete it if that
 // changes. Errors, where it is read: DATA_LOSS for a file that is damaged or not a cache.
-#define mu_dataset_cache(...) \
-    mu_dataset_cache_with(MU_ARGS(mu_dataset_cache_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_dataset_cache(...) mu_dataset_cache_with(MU_ARGS(mu_dataset_cache_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_cache_with(const mu_dataset_cache_args *args);
 
 // How a distributed dataset is divided among workers; TensorFlow's numbers.
 typedef enum mu_auto_shard_policy {
     MU_AUTO_SHARD_OFF = -1,
-    MU_AUTO_SHARD_AUTO = 0,   // FILE if the pipeline reads files, else DATA
+    MU_AUTO_SHARD_AUTO = 0, // FILE if the pipeline reads files, else DATA
     MU_AUTO_SHARD_FILE = 1,
     MU_AUTO_SHARD_DATA = 2,
     MU_AUTO_SHARD_HINT = 3
@@ -428,12 +422,11 @@ typedef struct mu_dataset_options_args {
     const char *given;
     mu_dataset *dataset;
     mu_keyword_only only_;
-    mu_auto_shard_policy auto_shard_policy;  // default AUTO
+    mu_auto_shard_policy auto_shard_policy; // default AUTO
 } mu_dataset_options_args;
 
 // mu_dataset_options sets options of a pipeline. If they are set more than once, the last stage's count.
-#define mu_dataset_options(...) \
-    mu_dataset_options_with(MU_ARGS(mu_dataset_options_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_dataset_options(...) mu_dataset_options_with(MU_ARGS(mu_dataset_options_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_dataset *mu_dataset_options_with(const mu_dataset_options_args *args);
 
 // ---- Queries ------------------------------------------------------------------------------------
@@ -468,7 +461,7 @@ MU_API mu_status mu_iterator_restore(mu_iterator *iterator, const char *state);
 // MU_EACH(batch, dataset) { … } runs the block for every element, as `batch` (mu_value *). Each pass has its own pool.
 // break, continue and return work; after break or return, the objects of that pass live until the enclosing pool
 // closes. The loop's state is a mu_value so that one for statement can declare both.
-#define MU_EACH(batch, dataset)                                                                       \
+#define MU_EACH(batch, dataset)                                                                            \
     for (mu_value *mu_each_of_##batch = mu_each_begin(dataset), *batch = mu_each_next(mu_each_of_##batch); \
          (batch) != NULL; (batch) = mu_each_next(mu_each_of_##batch))
 // mu_each_begin and mu_each_next are what MU_EACH is made of.

@@ -20,21 +20,21 @@
 extern "C" {
 #endif
 
-typedef struct mu_strategy mu_strategy;  // how variables and steps are distributed over devices
+typedef struct mu_strategy mu_strategy; // how variables and steps are distributed over devices
 
 typedef enum mu_reduce_op { MU_SUM = 0, MU_MEAN = 1 } mu_reduce_op;
 
 // ---- Making strategies --------------------------------------------------------------------------
 
-typedef struct mu_cross_device_ops mu_cross_device_ops;  // a way to reduce the values of several replicas
+typedef struct mu_cross_device_ops mu_cross_device_ops; // a way to reduce the values of several replicas
 
 typedef struct mu_mirrored_strategy_args {
     size_t size;
     const char *given;
-    const char *const *devices;  // names, ends with NULL or MU_END; default: see below
+    const char *const *devices; // names, ends with NULL or MU_END; default: see below
     mu_keyword_only only_;
-    int replicas;                // or: how many of the first default devices
-    mu_cross_device_ops *cross_device_ops;  // default: reduce in replica order; retained
+    int replicas;                          // or: how many of the first default devices
+    mu_cross_device_ops *cross_device_ops; // default: reduce in replica order; retained
 } mu_mirrored_strategy_args;
 
 // mu_mirrored_strategy keeps a copy of each variable on every device and all-reduces the gradients. The default devices
@@ -49,7 +49,7 @@ MU_API mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *a
 
 // Ways to reduce the values of several replicas. num_packs: tensors reduced together are split into this many packs of
 // equal size, and the last pack takes the remainder; 0: each tensor by itself.
-MU_API mu_cross_device_ops *mu_reduction_to_one_device(void);        // adds in replica order
+MU_API mu_cross_device_ops *mu_reduction_to_one_device(void); // adds in replica order
 // mu_hierarchical_copy adds within each half of the devices first, then the two sums; any number of devices.
 // num_packs: as above.
 MU_API mu_cross_device_ops *mu_hierarchical_copy(int num_packs);
@@ -75,10 +75,10 @@ MU_API mu_value *mu_cross_device_broadcast(mu_cross_device_ops *ops, mu_tensor *
 typedef struct mu_central_storage_strategy_args {
     size_t size;
     const char *given;
-    const char *const *compute_devices;  // names, ends with NULL or MU_END; default: as of mirrored, but one CPU
-    const char *parameter_device;        // default: the compute device if there is only one, else "CPU:0"
+    const char *const *compute_devices; // names, ends with NULL or MU_END; default: as of mirrored, but one CPU
+    const char *parameter_device;       // default: the compute device if there is only one, else "CPU:0"
     mu_keyword_only only_;
-    int replicas;                        // instead of names: how many of the first devices
+    int replicas; // instead of names: how many of the first devices
 } mu_central_storage_strategy_args;
 
 // mu_central_storage_strategy keeps one copy of each variable, on the parameter device, for all replicas. Replicas read
@@ -92,10 +92,10 @@ MU_API mu_strategy *mu_central_storage_strategy_with(const mu_central_storage_st
 typedef struct mu_multi_worker_mirrored_strategy_args {
     size_t size;
     const char *given;
-    mu_cluster *cluster_resolver;  // default: mu_cluster_from_environment; retained
+    mu_cluster *cluster_resolver; // default: mu_cluster_from_environment; retained
     mu_keyword_only only_;
-    mu_communication communication;  // overrides the implementation in the options
-    const mu_communication_options *communication_options;  // default: the library chooses
+    mu_communication communication;                        // overrides the implementation in the options
+    const mu_communication_options *communication_options; // default: the library chooses
 } mu_multi_worker_mirrored_strategy_args;
 
 // mu_multi_worker_mirrored_strategy is mu_mirrored_strategy over all devices of all workers of a cluster. Each worker
@@ -145,11 +145,11 @@ MU_API mu_strategy *mu_default_strategy(void);
 
 // mu_get_strategy: the strategy in force here: of the replica, else of the scope, else the default strategy.
 MU_API mu_strategy *mu_get_strategy(void);
-MU_API bool mu_has_strategy(void);  // whether a strategy other than the default one is in force here
-MU_API bool mu_in_cross_replica_context(void);  // whether this is in a scope (or a merge call), not on a replica
+MU_API bool mu_has_strategy(void);             // whether a strategy other than the default one is in force here
+MU_API bool mu_in_cross_replica_context(void); // whether this is in a scope (or a merge call), not on a replica
 
 MU_API int mu_num_replicas_in_sync(const mu_strategy *strategy);  // replicas over all workers; 1 for NULL
-MU_API const char *mu_strategy_name(const mu_strategy *strategy);  // such as "MirroredStrategy" (static storage)
+MU_API const char *mu_strategy_name(const mu_strategy *strategy); // such as "MirroredStrategy" (static storage)
 
 // A scope is open from mu_scope_open to mu_scope_close. Variables made inside belong to the strategy, which the scope
 // retains. MU_SCOPE(strategy) { … } opens and closes it around a block. The block runs once, even if the strategy is
@@ -221,7 +221,7 @@ MU_API double mu_strategy_timeout(const mu_strategy *strategy);
 MU_API mu_status mu_strategy_set_timeout(mu_strategy *strategy, double seconds);
 MU_API mu_timeout_guard mu_timeout_open(mu_strategy *strategy, double seconds);
 MU_API void mu_timeout_close(mu_timeout_guard *guard);
-#define MU_TIMEOUT(strategy, seconds) \
+#define MU_TIMEOUT(strategy, seconds)                                                         \
     for (mu_timeout_guard mu_timeout_ = mu_timeout_open(strategy, seconds); mu_timeout_.once; \
          mu_timeout_close(&mu_timeout_))
 
@@ -265,9 +265,9 @@ typedef struct mu_reduce_args {
     mu_strategy *strategy;
     mu_reduce_op op;
     mu_value *value;
-    int axis;          // also reduces over this axis inside each replica; default: none
+    int axis; // also reduces over this axis inside each replica; default: none
     mu_keyword_only only_;
-    const int *axes;   // over several, 1 to MU_MAX_RANK of them
+    const int *axes; // over several, 1 to MU_MAX_RANK of them
     int n_axes;
 } mu_reduce_args;
 // mu_reduce adds or averages a value over the replicas: mu_reduce(strategy, MU_SUM, losses). With axes, MEAN weights
@@ -313,11 +313,11 @@ typedef struct mu_reduce_to_args {
     size_t size;
     const char *given;
     mu_strategy *strategy;
-    mu_reduce_op op;                // MU_SUM (default) or MU_MEAN
+    mu_reduce_op op; // MU_SUM (default) or MU_MEAN
     mu_value *value;
     mu_keyword_only only_;
-    mu_value *like;                 // use the devices of this variable or value; default: the host
-    const char *const *devices;     // or these devices; ends with NULL or MU_END
+    mu_value *like;             // use the devices of this variable or value; default: the host
+    const char *const *devices; // or these devices; ends with NULL or MU_END
 } mu_reduce_to_args;
 #define mu_reduce_to(...) mu_reduce_to_with(MU_ARGS(mu_reduce_to_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_reduce_to_with(const mu_reduce_to_args *args);
@@ -331,9 +331,9 @@ typedef struct mu_broadcast_to_devices_args {
     const char *given;
     mu_strategy *strategy;
     mu_value *value;
-    mu_value *like;                 // the devices of this variable or value
+    mu_value *like; // the devices of this variable or value
     mu_keyword_only only_;
-    const char *const *devices;     // or these devices; ends with NULL or MU_END
+    const char *const *devices; // or these devices; ends with NULL or MU_END
 } mu_broadcast_to_devices_args;
 
 // mu_broadcast_to_devices copies a value to devices: mirrored with several, plain with one. Of a variable it copies the
@@ -357,8 +357,7 @@ typedef struct mu_update_variable_args {
     mu_keyword_only only_;
     bool local_results;
 } mu_update_variable_args;
-#define mu_update_variable(...) \
-    mu_update_variable_with(MU_ARGS(mu_update_variable_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_update_variable(...) mu_update_variable_with(MU_ARGS(mu_update_variable_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_value *mu_update_variable_with(const mu_update_variable_args *args);
 
 // mu_update_non_slot calls fn once for each device that holds variables other than optimizer slots: all devices; for

@@ -16,16 +16,16 @@ extern "C" {
 
 // How many values a feature has.
 typedef enum mu_feature_length {
-    MU_FEATURE_FIXED = 0,  // as many as `shape` has elements (tf.io.FixedLenFeature)
+    MU_FEATURE_FIXED = 0, // as many as `shape` has elements (tf.io.FixedLenFeature)
     // Any number of steps, each of `shape` (FixedLenSequenceFeature; VarLenFeature with shape [])
     MU_FEATURE_VARIABLE
 } mu_feature_length;
 
 typedef struct mu_feature {
-    const char *name;         // its key in the message, and in the map of the result
-    mu_dtype dtype;           // MU_F32, MU_I64 or MU_STRING
+    const char *name; // its key in the message, and in the map of the result
+    mu_dtype dtype;   // MU_F32, MU_I64 or MU_STRING
     mu_feature_length length;
-    mu_shape shape;           // of the value, or of a step; default: scalar
+    mu_shape shape; // of the value, or of a step; default: scalar
     // The value where the feature is missing, of `shape` or a scalar; FIXED without it: the feature must be there.
     // VARIABLE: a scalar that pads shorter examples at their end; default 0 or "". Retains: nothing after the call
     mu_tensor *default_value;
@@ -56,11 +56,11 @@ MU_API mu_value *mu_parse_sequence_example(mu_tensor *serialized, int n_context,
 typedef struct mu_dataset_parse_example_args {
     size_t size;
     const char *given;
-    mu_dataset *dataset;            // of serialised Examples, or of batches of them: see mu_parse_example
+    mu_dataset *dataset; // of serialised Examples, or of batches of them: see mu_parse_example
     mu_keyword_only only_;
-    const mu_feature *features;     // [n_features]; the context, with sequences
+    const mu_feature *features; // [n_features]; the context, with sequences
     int n_features;
-    const mu_feature *sequences;    // [n_sequences]: the records are SequenceExamples
+    const mu_feature *sequences; // [n_sequences]: the records are SequenceExamples
     int n_sequences;
 } mu_dataset_parse_example_args;
 
@@ -81,7 +81,7 @@ MU_API mu_tensor *mu_serialize_example(mu_value *features);
 // or a list of tensors, one for each step. context or sequences may be NULL: there are none.
 MU_API mu_tensor *mu_serialize_sequence_example(mu_value *context, mu_value *sequences);
 
-typedef struct mu_tfrecord_writer mu_tfrecord_writer;  // a TFRecord file that is being written
+typedef struct mu_tfrecord_writer mu_tfrecord_writer; // a TFRecord file that is being written
 
 // mu_tfrecord_writer_new begins a TFRecord file, mu_tfrecord_write adds a record: a scalar of MU_STRING, or a vector of
 // uint8. mu_tfrecord_writer_close gives the file its name: until then, and if the writer is released without it, there

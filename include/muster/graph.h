@@ -15,7 +15,7 @@ extern "C" {
 
 // ---- Variables ----------------------------------------------------------------------------------
 
-typedef struct mu_variable mu_variable;  // a tensor with a name that can be assigned
+typedef struct mu_variable mu_variable; // a tensor with a name that can be assigned
 
 // When the copies of a variable on replicas are synchronized; TensorFlow's numbers.
 typedef enum mu_variable_synchronization {
@@ -43,16 +43,16 @@ MU_API int mu_variable_aggregation_from_name(const char *name);
 typedef struct mu_variable_args {
     size_t size;
     const char *given;
-    mu_tensor *initial_value;       // its dtype and shape become the variable's
-    const char *name;               // default "Variable"
+    mu_tensor *initial_value; // its dtype and shape become the variable's
+    const char *name;         // default "Variable"
     mu_keyword_only only_;
-    bool not_trainable;             // ON_READ variables are not trainable by default
-    mu_variable_synchronization synchronization;  // default MU_SYNCHRONIZATION_AUTO
-    mu_variable_aggregation aggregation;          // default MU_AGGREGATION_NONE
-    bool trainable;                 // makes an ON_READ variable trainable; not together with not_trainable
+    bool not_trainable;                          // ON_READ variables are not trainable by default
+    mu_variable_synchronization synchronization; // default MU_SYNCHRONIZATION_AUTO
+    mu_variable_aggregation aggregation;         // default MU_AGGREGATION_NONE
+    bool trainable;                              // makes an ON_READ variable trainable; not together with not_trainable
     // instead of initial_value: makes it; called once, eagerly, in a trace too
     mu_tensor *(*initial_value_fn)(void *arg);
-    void *arg;                      // passed to initial_value_fn
+    void *arg; // passed to initial_value_fn
     // Parameter servers only: each worker has a value of its own, and this process one (mu_variable_read_all).
     bool per_worker_variable;
 } mu_variable_args;
@@ -65,12 +65,12 @@ typedef struct mu_variable_args {
 #define mu_variable_new(...) mu_variable_new_with(MU_ARGS(mu_variable_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_variable *mu_variable_new_with(const mu_variable_args *args);
 
-MU_API const char *mu_variable_name(const mu_variable *variable);  // as it was made; belongs to the variable
+MU_API const char *mu_variable_name(const mu_variable *variable); // as it was made; belongs to the variable
 // mu_variable_print prints name, element type, shape and value; in a trace, where the value is not known, without it.
 MU_API mu_status mu_variable_print(mu_variable *variable, FILE *out);
-MU_API mu_dtype mu_variable_dtype(const mu_variable *variable);  // the element type
-MU_API mu_shape mu_variable_shape(const mu_variable *variable);  // the shape of its value
-MU_API bool mu_variable_is_trainable(const mu_variable *variable);  // whether mu_trainable_variables lists it
+MU_API mu_dtype mu_variable_dtype(const mu_variable *variable);    // the element type
+MU_API mu_shape mu_variable_shape(const mu_variable *variable);    // the shape of its value
+MU_API bool mu_variable_is_trainable(const mu_variable *variable); // whether mu_trainable_variables lists it
 // The settings that the variable was made with. Under a strategy that mirrors variables, AUTO is reported as ON_WRITE.
 MU_API mu_variable_synchronization mu_variable_synchronization_of(const mu_variable *variable);
 MU_API mu_variable_aggregation mu_variable_aggregation_of(const mu_variable *variable);
@@ -90,14 +90,14 @@ MU_API mu_status mu_variable_assign_sub(mu_variable *variable, mu_tensor *delta)
 
 // ---- Gradients ----------------------------------------------------------------------------------
 
-typedef struct mu_tape mu_tape;  // a record of ops, for gradients
+typedef struct mu_tape mu_tape; // a record of ops, for gradients
 
 // mu_tape_open starts recording the ops of this thread, until the tape or its pool is closed. While a tape is open,
 // mu_function_call, and mu_run on one replica, call the function's callback eagerly so that gradients pass through it.
 // A tape does not record what several replicas do: open it inside the function. A tape belongs to its pool, and to the
 // thread that opened it.
 MU_API mu_tape *mu_tape_open(void);
-MU_API void mu_tape_close(mu_tape *tape);  // ends recording; NULL is accepted
+MU_API void mu_tape_close(mu_tape *tape); // ends recording; NULL is accepted
 
 // mu_gradients returns the gradients of a loss with respect to variables or tensors: a list in the order of `sources`.
 // A source that does not influence the loss gets zeros. The tape stays open and may be used again. Retains: sources,
@@ -114,17 +114,17 @@ MU_API mu_variable *mu_value_variable(const mu_value *value);
 
 // ---- Functions ----------------------------------------------------------------------------------
 
-typedef struct mu_function mu_function;  // a C callback that is traced and compiled
+typedef struct mu_function mu_function; // a C callback that is traced and compiled
 
-#define MU_NO_BATCH (INT_MIN + 1)  // in a list of axes, for a tensor: none
+#define MU_NO_BATCH (INT_MIN + 1) // in a list of axes, for a tensor: none
 
 typedef struct mu_function_args {
     size_t size;
     const char *given;
     mu_value *(*fn)(mu_value *arguments, void *arg);
-    void *arg;                 // must live as long as the function
+    void *arg; // must live as long as the function
     mu_keyword_only only_;
-    const char *name;          // in traces, logs, timelines and graphs sent to other processes; default: the callback's
+    const char *name; // in traces, logs, timelines and graphs sent to other processes; default: the callback's
     // for each tensor of the arguments its batch axis or MU_NO_BATCH; the last entry holds for all further tensors
     const int *batch_axes;
     int n_batch_axes;

@@ -28,18 +28,18 @@ typedef struct mu_dataset_image_folder_args {
     // "int" (default; int32), "categorical" (one-hot, float32), "binary" (float32 [1], of two classes) or "none":
     // elements are images alone, and the folder needs no classes
     const char *label_mode;
-    const char *color_mode;        // "rgb" (default), "grayscale" or "rgba"
-    int64_t batch_size;            // default 32; -1: elements are single images
-    int image_size[2];             // height, width; default 256, 256
-    bool no_shuffle;               // in order of classes and file names
-    uint64_t seed;                 // of the shuffle and the split; default: from the program's seed
-    double validation_split;       // the share of the files, from 0 to below 1, that is kept for validation
-    const char *subset;            // "training" or "validation", with validation_split
+    const char *color_mode;  // "rgb" (default), "grayscale" or "rgba"
+    int64_t batch_size;      // default 32; -1: elements are single images
+    int image_size[2];       // height, width; default 256, 256
+    bool no_shuffle;         // in order of classes and file names
+    uint64_t seed;           // of the shuffle and the split; default: from the program's seed
+    double validation_split; // the share of the files, from 0 to below 1, that is kept for validation
+    const char *subset;      // "training" or "validation", with validation_split
     // "bilinear" (default), "nearest", "bicubic", "area", "lanczos3", "lanczos5", "gaussian" or "mitchellcubic", as in
     // tf.image.resize without antialiasing. Cubic and Lanczos's kernels go beyond 0 and 255
     const char *interpolation;
-    bool crop_to_aspect_ratio;     // cuts the image's middle out, in the proportion of image_size, before it is resized
-    bool pad_to_aspect_ratio;      // keeps the image's proportion, and puts zeros at two of its sides
+    bool crop_to_aspect_ratio; // cuts the image's middle out, in the proportion of image_size, before it is resized
+    bool pad_to_aspect_ratio;  // keeps the image's proportion, and puts zeros at two of its sides
 } mu_dataset_image_folder_args;
 
 // mu_dataset_image_folder makes a dataset of the JPEG and PNG files in a folder: each folder in it is a class, numbered

@@ -16,16 +16,15 @@ extern "C" {
 typedef struct mu_save_tensors_args {
     size_t size;
     const char *given;
-    const char *path;             // file to write
-    const mu_value *tensors;      // a map from names to tensors or variables; the file keeps its order
+    const char *path;        // file to write
+    const mu_value *tensors; // a map from names to tensors or variables; the file keeps its order
     mu_keyword_only only_;
-    const char *const *metadata;  // pairs of key and text: key, text, …; ends with NULL or MU_END; default: none
+    const char *const *metadata; // pairs of key and text: key, text, …; ends with NULL or MU_END; default: none
 } mu_save_tensors_args;
 
 // mu_save_tensors writes a map of tensors to a file. Errors: RESOURCE_EXHAUSTED if the disk is full; the previous file
 // is kept. UNIMPLEMENTED for strings; FAILED_PRECONDITION for symbolic tensors.
-#define mu_save_tensors(...) \
-    mu_save_tensors_with(MU_ARGS(mu_save_tensors_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_save_tensors(...) mu_save_tensors_with(MU_ARGS(mu_save_tensors_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_save_tensors_with(const mu_save_tensors_args *args);
 
 // mu_load_tensors reads all tensors of a file into a map, in the order of the file's header. Errors: NOT_FOUND;
@@ -36,7 +35,7 @@ MU_API mu_value *mu_load_tensors(const char *path);
 // An open file of named tensors. Opening reads and checks the header; the tensors are read one at a time.
 typedef struct mu_tensor_file mu_tensor_file;
 
-MU_API mu_tensor_file *mu_tensor_file_open(const char *path);  // errors as mu_load_tensors
+MU_API mu_tensor_file *mu_tensor_file_open(const char *path); // errors as mu_load_tensors
 MU_API int mu_tensor_file_count(const mu_tensor_file *file);  // the number of tensors
 
 // Name, type and shape of tensor i from the header; NULL, MU_DTYPE_DEFAULT or rank -1 if i is not in 0 … count - 1.

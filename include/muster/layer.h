@@ -17,10 +17,10 @@
 extern "C" {
 #endif
 
-#define MU_MAX_SAMPLE_RANK 7  // axes of one sample: MU_MAX_RANK without the batch axis
+#define MU_MAX_SAMPLE_RANK 7 // axes of one sample: MU_MAX_RANK without the batch axis
 
-typedef struct mu_layer mu_layer;  // a layer of a model
-typedef mu_layer mu_model;  // a model is a layer that can be compiled and trained, so models are parts of models
+typedef struct mu_layer mu_layer; // a layer of a model
+typedef mu_layer mu_model;        // a model is a layer that can be compiled and trained, so models are parts of models
 
 // mu_set_floatx sets the type of weights and of computation in layers: MU_F32 (default) or MU_F64. Errors:
 // INVALID_ARGUMENT for any other type.
@@ -39,7 +39,7 @@ MU_API mu_status mu_set_floatx(mu_dtype dtype);
 MU_API mu_status mu_set_dtype_policy(const char *policy);
 MU_API const char *mu_dtype_policy(void);
 MU_API mu_status mu_layer_set_dtype_policy(mu_layer *layer, const char *policy);
-MU_API const char *mu_layer_dtype_policy(const mu_layer *layer);  // NULL for NULL
+MU_API const char *mu_layer_dtype_policy(const mu_layer *layer); // NULL for NULL
 
 // ---- Layers -------------------------------------------------------------------------------------
 
@@ -57,12 +57,12 @@ MU_API const char *mu_layer_dtype_policy(const mu_layer *layer);  // NULL for NU
 typedef struct mu_dense_args {
     size_t size;
     const char *given;
-    int units;                               // size of the last axis of the output
+    int units; // size of the last axis of the output
     mu_keyword_only only_;
-    const char *activation;                  // a name listed above; default "linear"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    const char *activation;                // a name listed above; default "linear"
+    bool no_bias;                          // leave the bias out
+    mu_any_initializer kernel_initializer; // default "glorot_uniform"
+    mu_any_initializer bias_initializer;   // default "zeros"
     mu_any_regularizer kernel_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
@@ -87,9 +87,9 @@ MU_API mu_layer *mu_flatten_with(const mu_flatten_args *args);
 typedef struct mu_dropout_args {
     size_t size;
     const char *given;
-    double rate;                             // fraction of elements set to 0 in training, 0 ≤ rate < 1
+    double rate; // fraction of elements set to 0 in training, 0 ≤ rate < 1
     mu_keyword_only only_;
-    uint64_t seed;                           // default: from the program's seed
+    uint64_t seed; // default: from the program's seed
     const char *name;
     const char *dtype;
     // of mu_dropout and mu_alpha_dropout: the shape of what is drawn, for each axis of x, the batch axis too: 1, where
@@ -118,9 +118,9 @@ MU_API mu_layer *mu_gaussian_dropout_with(const mu_dropout_args *args);
 typedef struct mu_gaussian_noise_args {
     size_t size;
     const char *given;
-    double stddev;                           // standard deviation, 0 to 1
+    double stddev; // standard deviation, 0 to 1
     mu_keyword_only only_;
-    uint64_t seed;                           // default: from the program's seed
+    uint64_t seed; // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_gaussian_noise_args;
@@ -132,16 +132,16 @@ typedef struct mu_batch_normalization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double momentum;                         // momentum of the moving statistics; default 0.99
-    double epsilon;                          // default 1e-3
-    int axis;                                // of the channels; default -1, the last
-    bool no_center, no_scale;                // leave out beta, or gamma
-    bool synchronized;                       // compute statistics over the batches of all replicas
-    mu_any_initializer beta_initializer;     // default "zeros"
-    mu_any_initializer gamma_initializer;    // default "ones"
+    double momentum;                      // momentum of the moving statistics; default 0.99
+    double epsilon;                       // default 1e-3
+    int axis;                             // of the channels; default -1, the last
+    bool no_center, no_scale;             // leave out beta, or gamma
+    bool synchronized;                    // compute statistics over the batches of all replicas
+    mu_any_initializer beta_initializer;  // default "zeros"
+    mu_any_initializer gamma_initializer; // default "ones"
     mu_any_regularizer beta_regularizer, gamma_regularizer;
     mu_any_constraint beta_constraint, gamma_constraint;
-    mu_any_initializer moving_mean_initializer; // default "zeros"
+    mu_any_initializer moving_mean_initializer;     // default "zeros"
     mu_any_initializer moving_variance_initializer; // default "ones"
     const char *name;
     const char *dtype;
@@ -155,13 +155,13 @@ MU_API mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *
 typedef struct mu_einsum_dense_args {
     size_t size;
     const char *given;
-    const char *equation;                    // "abc,cd->abd": input, kernel, output; an axis is a letter
+    const char *equation;                     // "abc,cd->abd": input, kernel, output; an axis is a letter
     int64_t output_shape[MU_MAX_SAMPLE_RANK]; // without the batch axis and those of "..."; ends with 0; MU_UNKNOWN: any
     mu_keyword_only only_;
-    const char *activation;                  // default "linear"
-    const char *bias_axes;                   // letters of the output's axes that the bias has; default: no bias
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    const char *activation;                // default "linear"
+    const char *bias_axes;                 // letters of the output's axes that the bias has; default: no bias
+    mu_any_initializer kernel_initializer; // default "glorot_uniform"
+    mu_any_initializer bias_initializer;   // default "zeros"
     mu_any_regularizer kernel_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
@@ -177,7 +177,7 @@ MU_API mu_layer *mu_einsum_dense_with(const mu_einsum_dense_args *args);
 typedef struct mu_embedding_args {
     size_t size;
     const char *given;
-    int64_t input_dim, output_dim;           // number of rows of the table, and length of each row
+    int64_t input_dim, output_dim; // number of rows of the table, and length of each row
     mu_keyword_only only_;
     mu_any_initializer embeddings_initializer; // default "uniform"
     mu_any_regularizer embeddings_regularizer;
@@ -185,7 +185,7 @@ typedef struct mu_embedding_args {
     mu_any_regularizer activity_regularizer; // of the output
     const char *name;
     const char *dtype;
-    bool mask_zero;                          // index 0 is padding: later layers, loss and metrics leave it out
+    bool mask_zero; // index 0 is padding: later layers, loss and metrics leave it out
 } mu_embedding_args;
 // mu_embedding makes a lookup table; x: integers in [0, input_dim), [batch, …]; y: their rows, [batch, …, output_dim].
 // The gradient of the table is indexed slices.
@@ -195,9 +195,9 @@ MU_API mu_layer *mu_embedding_with(const mu_embedding_args *args);
 typedef struct mu_reversible_embedding_args {
     size_t size;
     const char *given;
-    int64_t input_dim, output_dim;           // number of rows of the table, and length of each row
+    int64_t input_dim, output_dim; // number of rows of the table, and length of each row
     mu_keyword_only only_;
-    bool no_tie_weights;                     // a weight of its own for the reverse, "reverse_embeddings"
+    bool no_tie_weights;                       // a weight of its own for the reverse, "reverse_embeddings"
     mu_any_initializer embeddings_initializer; // default "uniform"
     mu_any_regularizer embeddings_regularizer;
     mu_any_constraint embeddings_constraint;
@@ -217,10 +217,10 @@ MU_API mu_layer *mu_reversible_embedding_with(const mu_reversible_embedding_args
 typedef struct mu_activation_args {
     size_t size;
     const char *given;
-    const char *activation;                  // a name listed above
+    const char *activation; // a name listed above
     mu_keyword_only only_;
     const char *name;
-    const char *dtype;                       // "float32" for the softmax after layers of "mixed_float16"
+    const char *dtype; // "float32" for the softmax after layers of "mixed_float16"
 } mu_activation_args;
 // mu_activation makes a layer that applies an activation by its name.
 #define mu_activation(...) mu_activation_with(MU_ARGS(mu_activation_args, #__VA_ARGS__, __VA_ARGS__))
@@ -230,7 +230,7 @@ typedef struct mu_leaky_relu_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double negative_slope;                   // default 0.3
+    double negative_slope; // default 0.3
     const char *name;
     const char *dtype;
 } mu_leaky_relu_args;
@@ -242,9 +242,9 @@ typedef struct mu_relu_layer_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double max_value;                        // default: none
-    double negative_slope;                   // below the threshold; default 0
-    double threshold;                        // default 0
+    double max_value;      // default: none
+    double negative_slope; // below the threshold; default 0
+    double threshold;      // default 0
     const char *name;
     const char *dtype;
 } mu_relu_layer_args;
@@ -256,7 +256,7 @@ typedef struct mu_prelu_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    mu_any_initializer alpha_initializer;    // default "zeros"
+    mu_any_initializer alpha_initializer; // default "zeros"
     mu_any_regularizer alpha_regularizer;
     mu_any_constraint alpha_constraint;
     int64_t shared_axes[MU_MAX_SAMPLE_RANK]; // axes along which the slopes are the same, from 1; ends with 0
@@ -272,7 +272,7 @@ typedef struct mu_elu_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double alpha;                            // default 1
+    double alpha; // default 1
     const char *name;
     const char *dtype;
 } mu_elu_args;
@@ -284,7 +284,7 @@ typedef struct mu_softmax_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int axis;                                // default -1, the last
+    int axis; // default -1, the last
     const char *name;
     const char *dtype;
 } mu_softmax_args;
@@ -309,7 +309,7 @@ typedef struct mu_masking_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double mask_value;                       // default 0
+    double mask_value; // default 0
     const char *name;
     const char *dtype;
 } mu_masking_args;
@@ -320,7 +320,7 @@ MU_API mu_layer *mu_masking_with(const mu_masking_args *args);
 typedef struct mu_reshape_layer_args {
     size_t size;
     const char *given;
-    int64_t shape[MU_MAX_SAMPLE_RANK];          // of a sample, ends with 0; one dimension may be MU_UNKNOWN
+    int64_t shape[MU_MAX_SAMPLE_RANK]; // of a sample, ends with 0; one dimension may be MU_UNKNOWN
     mu_keyword_only only_;
     const char *name;
     const char *dtype;
@@ -332,7 +332,7 @@ MU_API mu_layer *mu_reshape_layer_with(const mu_reshape_layer_args *args);
 typedef struct mu_permute_args {
     size_t size;
     const char *given;
-    int64_t dims[MU_MAX_SAMPLE_RANK];           // axis dims[i] of the input becomes axis i + 1; the batch axis is 0
+    int64_t dims[MU_MAX_SAMPLE_RANK]; // axis dims[i] of the input becomes axis i + 1; the batch axis is 0
     mu_keyword_only only_;
     const char *name;
     const char *dtype;
@@ -357,16 +357,16 @@ typedef struct mu_layer_normalization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double epsilon;                          // default 1e-3
-    bool no_center, no_scale;                // leave out beta, or gamma
-    mu_any_initializer beta_initializer;     // default "zeros"
-    mu_any_initializer gamma_initializer;    // default "ones"
+    double epsilon;                       // default 1e-3
+    bool no_center, no_scale;             // leave out beta, or gamma
+    mu_any_initializer beta_initializer;  // default "zeros"
+    mu_any_initializer gamma_initializer; // default "ones"
     mu_any_regularizer beta_regularizer, gamma_regularizer;
     mu_any_constraint beta_constraint, gamma_constraint;
     const char *name;
     const char *dtype;
-    const int *axes;                         // in increasing order, without the batch axis; default: the last
-    int n_axes;                              // the length of axes
+    const int *axes; // in increasing order, without the batch axis; default: the last
+    int n_axes;      // the length of axes
 } mu_layer_normalization_args;
 // mu_layer_normalization normalizes each sample along its last axis, or along several together; gamma and beta have
 // the sizes of these axes.
@@ -378,11 +378,11 @@ typedef struct mu_rms_normalization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double epsilon;                          // default 1e-6
+    double epsilon; // default 1e-6
     const char *name;
     const char *dtype;
-    const int *axes;                         // in increasing order, without the batch axis; default: the last
-    int n_axes;                              // the length of axes
+    const int *axes; // in increasing order, without the batch axis; default: the last
+    int n_axes;      // the length of axes
 } mu_rms_normalization_args;
 // mu_rms_normalization divides by the root mean square of the last axis, or of several together.
 #define mu_rms_normalization(...) \
@@ -393,12 +393,12 @@ typedef struct mu_group_normalization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int groups;                              // default 32; must divide the number of channels; -1: one for each channel
-    double epsilon;                          // default 1e-3
-    int axis;                                // of the channels; default -1, the last
-    bool no_center, no_scale;                // leave out beta, or gamma
-    mu_any_initializer beta_initializer;     // default "zeros"
-    mu_any_initializer gamma_initializer;    // default "ones"
+    int groups;                           // default 32; must divide the number of channels; -1: one for each channel
+    double epsilon;                       // default 1e-3
+    int axis;                             // of the channels; default -1, the last
+    bool no_center, no_scale;             // leave out beta, or gamma
+    mu_any_initializer beta_initializer;  // default "zeros"
+    mu_any_initializer gamma_initializer; // default "ones"
     mu_any_regularizer beta_regularizer, gamma_regularizer;
     mu_any_constraint beta_constraint, gamma_constraint;
     const char *name;
@@ -413,7 +413,7 @@ typedef struct mu_unit_normalization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int axis;                                // default -1, the last
+    int axis; // default -1, the last
     const char *name;
     const char *dtype;
 } mu_unit_normalization_args;
@@ -425,9 +425,9 @@ MU_API mu_layer *mu_unit_normalization_with(const mu_unit_normalization_args *ar
 typedef struct mu_spectral_normalization_args {
     size_t size;
     const char *given;
-    mu_layer *layer;                         // with a weight "kernel" or "embeddings"
+    mu_layer *layer; // with a weight "kernel" or "embeddings"
     mu_keyword_only only_;
-    int power_iterations;                    // in each call in training; default 1
+    int power_iterations; // in each call in training; default 1
     const char *name;
     const char *dtype;
 } mu_spectral_normalization_args;
@@ -443,7 +443,7 @@ typedef struct mu_activity_regularization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double l1, l2;                           // default 0
+    double l1, l2; // default 0
     const char *name;
     const char *dtype;
 } mu_activity_regularization_args;
@@ -479,7 +479,7 @@ typedef struct mu_concatenate_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int axis;                                // default -1, the last
+    int axis; // default -1, the last
     const char *name;
     const char *dtype;
 } mu_concatenate_args;
@@ -490,10 +490,10 @@ MU_API mu_layer *mu_concatenate_with(const mu_concatenate_args *args);
 typedef struct mu_dot_args {
     size_t size;
     const char *given;
-    int axes;                                // of both inputs; negative axes count from the end, 0 is refused
+    int axes; // of both inputs; negative axes count from the end, 0 is refused
     mu_keyword_only only_;
-    int axes_per_input[3];                   // instead: the axis of the first input and of the second
-    bool normalize;                          // to unit length along the axes first: cosine similarity
+    int axes_per_input[3]; // instead: the axis of the first input and of the second
+    bool normalize;        // to unit length along the axes first: cosine similarity
     const char *name;
     const char *dtype;
 } mu_dot_args;
@@ -502,13 +502,13 @@ typedef struct mu_dot_args {
 #define mu_dot(...) mu_dot_with(MU_ARGS(mu_dot_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_layer *mu_dot_with(const mu_dot_args *args);
 
-MU_API const char *mu_layer_name(const mu_layer *layer);  // belongs to the layer
+MU_API const char *mu_layer_name(const mu_layer *layer); // belongs to the layer
 
 // mu_layer_set_trainable freezes a layer or model and all of its sublayers, or thaws them: a frozen layer's weights are
 // not among mu_trainable_variables, and batch normalization uses its moving statistics. A layer that is thawed inside
 // of a frozen one is trained, but a frozen model itself trains nothing. Call mu_compile afterwards.
 MU_API mu_status mu_layer_set_trainable(mu_layer *layer, bool trainable);
-MU_API bool mu_layer_is_trainable(const mu_layer *layer);  // false for NULL
+MU_API bool mu_layer_is_trainable(const mu_layer *layer); // false for NULL
 
 // mu_layer_set_learning_rate_multiplier multiplies the learning rate for the weights of a layer or model and all of its
 // sublayers, made or to come, under every optimizer (see mu_variable_set_learning_rate_multiplier). The last call
@@ -520,11 +520,11 @@ MU_API mu_status mu_layer_set_learning_rate_multiplier(mu_layer *layer, double m
 
 // What a layer's call gets in addition to its inputs.
 typedef struct mu_call_context {
-    bool training;                           // apply dropout, and normalize by the batch's statistics
+    bool training; // apply dropout, and normalize by the batch's statistics
     // Masks (bool) of the inputs, in their structure; an empty list for an input without one. NULL: there are none.
     mu_value *mask;
-    mu_value **output_mask;                  // see mu_call_set_mask
-    bool reverse;                            // mu_call was given .reverse
+    mu_value **output_mask; // see mu_call_set_mask
+    bool reverse;           // mu_call was given .reverse
     // `training` is false because mu_call was given none: calls in a functional model that say a mode have that one
     bool training_left_out;
 } mu_call_context;
@@ -532,7 +532,7 @@ typedef struct mu_call_context {
 typedef struct mu_layer_args {
     size_t size;
     const char *given;
-    const char *class_name;                  // in snake case, for names and the summary; default "layer"
+    const char *class_name; // in snake case, for names and the summary; default "layer"
     mu_keyword_only only_;
     // build makes the weights (mu_layer_add_weight) for n inputs of these shapes, whose batch axes are unknown. Called
     // once, before the first call, also where functions of a dataset call the layer on several threads. Optional.
@@ -541,7 +541,7 @@ typedef struct mu_layer_args {
     // computes in. A single input is a value of one tensor (mu_at(inputs, 0)), several are a list. Returns NULL on
     // error.
     mu_value *(*call)(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg);
-    void *arg;                               // must live as long as the layer
+    void *arg; // must live as long as the layer
     const char *name;
     const char *dtype;
     // clone makes a copy of the layer for mu_clone_model, by mu_layer_new, with sublayers and an `arg` of its own; the
@@ -559,20 +559,20 @@ MU_API mu_layer *mu_layer_new_with(const mu_layer_args *args);
 // layer with mu_layer_new of the text of the entry's "config"; the layer gets its name, and is written as it was read.
 // .class_name is the class in snake case: weight files have it. Returns NULL after mu_fail. Errors: ALREADY_EXISTS if
 // another function has the name.
-MU_API mu_status mu_register_layer(const char *registered_name,
-                                   mu_layer *(*from_config)(const char *config, void *arg), void *arg);
+MU_API mu_status mu_register_layer(const char *registered_name, mu_layer *(*from_config)(const char *config, void *arg),
+                                   void *arg);
 
 typedef struct mu_layer_add_weight_args {
     size_t size;
     const char *given;
     mu_layer *layer;
-    const char *name;                        // such as "kernel"; the variable is named LAYER/NAME
+    const char *name; // such as "kernel"; the variable is named LAYER/NAME
     mu_shape shape;
     mu_keyword_only only_;
-    mu_any_initializer initializer;          // default "glorot_uniform"
+    mu_any_initializer initializer; // default "glorot_uniform"
     mu_any_regularizer regularizer;
     mu_any_constraint constraint;
-    bool not_trainable;                      // such as moving statistics; replicas' assignments are averaged
+    bool not_trainable; // such as moving statistics; replicas' assignments are averaged
 } mu_layer_add_weight_args;
 // mu_layer_add_weight makes a weight of a layer, which fit trains, files hold and the summary counts; a layer has any
 // number. Retains: regularizer, constraint. mu_layer_weight finds one again, which belongs to the layer. Errors:

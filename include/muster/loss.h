@@ -14,8 +14,8 @@
 extern "C" {
 #endif
 
-typedef struct mu_loss mu_loss;  // a loss function of labels and predictions
-typedef struct mu_metric mu_metric;  // a running value over batches, such as an accuracy
+typedef struct mu_loss mu_loss;     // a loss function of labels and predictions
+typedef struct mu_metric mu_metric; // a running value over batches, such as an accuracy
 
 // ---- Losses -------------------------------------------------------------------------------------
 
@@ -67,9 +67,9 @@ typedef struct mu_cosine_similarity_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
-    int axis;                                // default -1, the last
+    int axis; // default -1, the last
 } mu_cosine_similarity_args;
 // mu_cosine_similarity_loss makes a loss: the negative cosine of the angle between labels and predictions along an
 // axis.
@@ -81,9 +81,9 @@ typedef struct mu_huber_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
-    double delta;                            // errors up to this count squared, larger ones linearly; default 1
+    double delta; // errors up to this count squared, larger ones linearly; default 1
 } mu_huber_args;
 // mu_huber_loss makes a loss: squares of small errors, sizes of large ones; labels as for mu_mean_squared_error_loss.
 #define mu_huber_loss(...) mu_huber_loss_with(MU_ARGS(mu_huber_args, #__VA_ARGS__, __VA_ARGS__))
@@ -93,11 +93,11 @@ typedef struct mu_crossentropy_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
-    bool from_logits;                        // predictions are logits, not probabilities
-    double label_smoothing;                  // share of each label that is spread over all classes; default 0
-    int axis;                                // of the classes; default -1, the last
+    bool from_logits;       // predictions are logits, not probabilities
+    double label_smoothing; // share of each label that is spread over all classes; default 0
+    int axis;               // of the classes; default -1, the last
 } mu_crossentropy_args;
 // Labels are 0 or 1 for each output (binary), or one-hot or distributions (categorical).
 #define mu_binary_crossentropy_loss(...) \
@@ -111,11 +111,11 @@ typedef struct mu_sparse_crossentropy_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
-    bool from_logits;                        // predictions are logits, not probabilities
-    int ignore_class;                        // samples with this label do not count; default: all count
-    int axis;                                // of the classes in the predictions; default -1, the last
+    bool from_logits; // predictions are logits, not probabilities
+    int ignore_class; // samples with this label do not count; default: all count
+    int axis;         // of the classes in the predictions; default -1, the last
 } mu_sparse_crossentropy_args;
 // mu_sparse_categorical_crossentropy_loss makes a loss for labels that are class numbers: labels [batch, …] or
 // [batch, …, 1], predictions [batch, …, classes].
@@ -127,14 +127,14 @@ typedef struct mu_focal_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
     bool from_logits;
-    double label_smoothing;                  // default 0
-    double alpha;                            // weight of the positive class; default 0.25
-    double gamma;                            // how little outputs that are right count; default 2
-    bool apply_class_balancing;              // binary: use alpha; categorical losses always do
-    int axis;                                // of the classes; default -1, the last
+    double label_smoothing;     // default 0
+    double alpha;               // weight of the positive class; default 0.25
+    double gamma;               // how little outputs that are right count; default 2
+    bool apply_class_balancing; // binary: use alpha; categorical losses always do
+    int axis;                   // of the classes; default -1, the last
 } mu_focal_args;
 // Cross-entropies that count outputs less the more they are right; labels as for the cross-entropies without focus.
 #define mu_binary_focal_crossentropy_loss(...) \
@@ -149,14 +149,14 @@ typedef struct mu_generalized_crossentropy_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
-    double q;                                // 0 to 1: from cross-entropy to absolute error; default 0.5
+    double q; // 0 to 1: from cross-entropy to absolute error; default 0.5
 } mu_generalized_crossentropy_args;
 // mu_categorical_generalized_cross_entropy_loss makes a loss for labels with mistakes: (1 - p^q) / q of the label's
 // probability p. Labels are class numbers [batch, …], predictions probabilities [batch, …, classes].
 #define mu_categorical_generalized_cross_entropy_loss(...) \
-    mu_categorical_generalized_cross_entropy_loss_with( \
+    mu_categorical_generalized_cross_entropy_loss_with(    \
         MU_ARGS(mu_generalized_crossentropy_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_loss *mu_categorical_generalized_cross_entropy_loss_with(const mu_generalized_crossentropy_args *args);
 
@@ -164,10 +164,10 @@ typedef struct mu_dice_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
-    int n_axis;                              // number of axes
-    const int *axis;                         // axes that make up a region; default: all, the batch's included
+    int n_axis;      // number of axes
+    const int *axis; // axes that make up a region; default: all, the batch's included
 } mu_dice_args;
 // mu_dice_loss makes a loss: 1 - 2 |A ∩ B| / (|A| + |B|), where labels and predictions are memberships from 0 to 1.
 // With the default axes, or others that include the batch's, a batch has one loss, over the parts of all replicas: each
@@ -179,10 +179,10 @@ typedef struct mu_tversky_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
-    double alpha, beta;                      // weights of what is missed and of what is wrongly predicted; default 0.5
-    int n_axis;                              // as in mu_dice_args
+    double alpha, beta; // weights of what is missed and of what is wrongly predicted; default 0.5
+    int n_axis;         // as in mu_dice_args
     const int *axis;
 } mu_tversky_args;
 // mu_tversky_loss makes a loss like mu_dice_loss, which weights the two kinds of errors.
@@ -193,11 +193,11 @@ typedef struct mu_circle_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
-    double gamma;                            // scale of the distances; default 80
-    double margin;                           // default 0.4
-    bool keep_diagonal;                      // a sample is a pair with itself
+    double gamma;       // scale of the distances; default 80
+    double margin;      // default 0.4
+    bool keep_diagonal; // a sample is a pair with itself
 } mu_circle_args;
 // mu_circle_loss makes a loss for embeddings of length 1: y_pred [batch, dimensions], labels class numbers [batch] or
 // [batch, 1]. Samples with one label attract, others repel each other; each replica compares the samples of its part.
@@ -223,11 +223,11 @@ typedef struct mu_own_loss_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *reduction;                   // as in mu_loss_args
+    const char *reduction; // as in mu_loss_args
     const char *name;
     // Returns the loss of each sample, [batch, …], computed with ops; NULL on error. Labels come as the data have them.
     mu_tensor *(*call)(mu_tensor *y_true, mu_tensor *y_pred, void *arg);
-    void *arg;                               // must live as long as the loss
+    void *arg; // must live as long as the loss
 } mu_own_loss_args;
 // mu_loss_new makes a loss of your own.
 #define mu_loss_new(...) mu_loss_new_with(MU_ARGS(mu_own_loss_args, #__VA_ARGS__, __VA_ARGS__))
@@ -236,9 +236,9 @@ MU_API mu_loss *mu_loss_new_with(const mu_own_loss_args *args);
 typedef struct mu_average_loss_args {
     size_t size;
     const char *given;
-    mu_tensor *losses;                       // loss of each sample of this replica
+    mu_tensor *losses; // loss of each sample of this replica
     mu_keyword_only only_;
-    int64_t global_batch_size;               // default: the number of samples of all replicas
+    int64_t global_batch_size; // default: the number of samples of all replicas
 } mu_average_loss_args;
 // mu_compute_average_loss returns sum(losses) / global batch size. The results of all replicas add up to the mean over
 // the global batch, also if replicas have different numbers of samples.
@@ -273,7 +273,7 @@ typedef struct mu_threshold_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double threshold;                        // a prediction above it counts as 1; default 0.5
+    double threshold; // a prediction above it counts as 1; default 0.5
     const char *name;
 } mu_threshold_args;
 // One kind of accuracy whatever the shapes are; the threshold is for the binary one.
@@ -291,33 +291,31 @@ typedef struct mu_count_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double threshold;                        // a prediction above it counts as 1; default 0.5
-    int n_thresholds;                        // several thresholds instead: mu_metric_results has a number for each
+    double threshold; // a prediction above it counts as 1; default 0.5
+    int n_thresholds; // several thresholds instead: mu_metric_results has a number for each
     const double *thresholds;
     const char *name;
 } mu_count_args;
 // Metrics that count decisions, in the sum of the samples' weights; labels are 0 or 1 for each prediction.
 #define mu_true_positives_metric(...) mu_true_positives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_metric *mu_true_positives_metric_with(const mu_count_args *args);
-#define mu_false_positives_metric(...) \
-    mu_false_positives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_false_positives_metric(...) mu_false_positives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_metric *mu_false_positives_metric_with(const mu_count_args *args);
 #define mu_true_negatives_metric(...) mu_true_negatives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_metric *mu_true_negatives_metric_with(const mu_count_args *args);
-#define mu_false_negatives_metric(...) \
-    mu_false_negatives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_false_negatives_metric(...) mu_false_negatives_metric_with(MU_ARGS(mu_count_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_metric *mu_false_negatives_metric_with(const mu_count_args *args);
 
 typedef struct mu_precision_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double threshold;                        // as in mu_count_args
+    double threshold; // as in mu_count_args
     int n_thresholds;
     const double *thresholds;
     const char *name;
-    int top_k;                               // only the k largest predictions of a row are positive; default: any
-    int class_id;                            // compare only this column; default: all
+    int top_k;    // only the k largest predictions of a row are positive; default: any
+    int class_id; // compare only this column; default: all
 } mu_precision_args;
 // Labels are 0 or 1 for each prediction. Precision is the share of positive predictions that are right, recall the
 // share of positive labels that are found.
@@ -331,8 +329,8 @@ typedef struct mu_precision_at_recall_args {
     const char *given;
     double recall;
     mu_keyword_only only_;
-    int num_thresholds;                      // evenly spaced from 0 to 1; default 200
-    int class_id;                            // compare only this column; default: all
+    int num_thresholds; // evenly spaced from 0 to 1; default 200
+    int class_id;       // compare only this column; default: all
     const char *name;
 } mu_precision_at_recall_args;
 // Metrics: the largest precision at a threshold where the recall is at least this; 0 if there is none. The others
@@ -346,8 +344,8 @@ typedef struct mu_recall_at_precision_args {
     const char *given;
     double precision;
     mu_keyword_only only_;
-    int num_thresholds;                      // evenly spaced from 0 to 1; default 200
-    int class_id;                            // compare only this column; default: all
+    int num_thresholds; // evenly spaced from 0 to 1; default 200
+    int class_id;       // compare only this column; default: all
     const char *name;
 } mu_recall_at_precision_args;
 // mu_recall_at_precision_metric is the largest recall where the precision is at least this.
@@ -360,8 +358,8 @@ typedef struct mu_sensitivity_at_specificity_args {
     const char *given;
     double specificity;
     mu_keyword_only only_;
-    int num_thresholds;                      // evenly spaced from 0 to 1; default 200
-    int class_id;                            // compare only this column; default: all
+    int num_thresholds; // evenly spaced from 0 to 1; default 200
+    int class_id;       // compare only this column; default: all
     const char *name;
 } mu_sensitivity_at_specificity_args;
 // mu_sensitivity_at_specificity_metric is the largest sensitivity where the specificity is at least this.
@@ -374,8 +372,8 @@ typedef struct mu_specificity_at_sensitivity_args {
     const char *given;
     double sensitivity;
     mu_keyword_only only_;
-    int num_thresholds;                      // evenly spaced from 0 to 1; default 200
-    int class_id;                            // compare only this column; default: all
+    int num_thresholds; // evenly spaced from 0 to 1; default 200
+    int class_id;       // compare only this column; default: all
     const char *name;
 } mu_specificity_at_sensitivity_args;
 // mu_specificity_at_sensitivity_metric is the largest specificity where the sensitivity is at least this.
@@ -387,9 +385,9 @@ typedef struct mu_f1_score_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *average;                     // "micro": all outputs together; "macro": their mean; "weighted":
-                                             // by their labels; default: one for each output, in mu_metric_results
-    double threshold;                        // a prediction above it counts as 1; default: the largest of its row does
+    const char *average; // "micro": all outputs together; "macro": their mean; "weighted":
+                         // by their labels; default: one for each output, in mu_metric_results
+    double threshold;    // a prediction above it counts as 1; default: the largest of its row does
     const char *name;
 } mu_f1_score_args;
 // mu_f1_score_metric makes a metric: the harmonic mean of precision and recall, for labels of 0 or 1 [batch,
@@ -401,10 +399,10 @@ typedef struct mu_fbeta_score_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *average;                     // as in mu_f1_score_args
+    const char *average; // as in mu_f1_score_args
     double threshold;
     const char *name;
-    double beta;                             // how much recall weighs against precision; default 1
+    double beta; // how much recall weighs against precision; default 1
 } mu_fbeta_score_args;
 // mu_fbeta_score_metric makes a metric like mu_f1_score_metric with a weighted harmonic mean.
 #define mu_fbeta_score_metric(...) mu_fbeta_score_metric_with(MU_ARGS(mu_fbeta_score_args, #__VA_ARGS__, __VA_ARGS__))
@@ -414,9 +412,9 @@ typedef struct mu_r2_score_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *class_aggregation;           // "uniform_average" (default), "variance_weighted_average", or "none": one
-                                             // score for each output, in mu_metric_results
-    int num_regressors;                      // adjusts the score for so many independent inputs; default 0
+    const char *class_aggregation; // "uniform_average" (default), "variance_weighted_average", or "none": one
+                                   // score for each output, in mu_metric_results
+    int num_regressors;            // adjusts the score for so many independent inputs; default 0
     const char *name;
 } mu_r2_score_args;
 // mu_r2_score_metric makes a metric: 1 - residual / variance of the labels, [batch, outputs].
@@ -427,7 +425,7 @@ typedef struct mu_axis_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int axis;                                // default -1, the last
+    int axis; // default -1, the last
     const char *name;
 } mu_axis_args;
 // Metrics: how alike labels and predictions of one shape are along an axis; 1 is the best. The cosine metric has the
@@ -445,7 +443,7 @@ MU_API mu_metric *mu_concordance_correlation_metric_with(const mu_axis_args *arg
 typedef struct mu_top_k_args {
     size_t size;
     const char *given;
-    int k;                                   // default 5
+    int k; // default 5
     mu_keyword_only only_;
     const char *name;
 } mu_top_k_args;
@@ -462,16 +460,16 @@ typedef struct mu_auc_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int num_thresholds;                      // default 200
-    const char *curve;                       // "ROC" (default); "PR", precision over recall; "PRGAIN", their gains
+    int num_thresholds; // default 200
+    const char *curve;  // "ROC" (default); "PR", precision over recall; "PRGAIN", their gains
     bool from_logits;
     const char *name;
-    const char *summation_method;            // "interpolation" (default), or heights: "minoring", "majoring"
-    int n_thresholds;                        // thresholds between 0 and 1, instead of evenly spaced ones
+    const char *summation_method; // "interpolation" (default), or heights: "minoring", "majoring"
+    int n_thresholds;             // thresholds between 0 and 1, instead of evenly spaced ones
     const double *thresholds;
-    bool multi_label;                        // the mean of the areas of all columns
-    int num_labels;                          // the columns of multi_label; default: those of the first batch
-    int n_label_weights;                     // of the columns
+    bool multi_label;    // the mean of the areas of all columns
+    int num_labels;      // the columns of multi_label; default: those of the first batch
+    int n_label_weights; // of the columns
     const double *label_weights;
 } mu_auc_args;
 // mu_auc_metric makes a metric: the area under a curve, from counts at thresholds. Labels are 0 or 1 for each
@@ -484,13 +482,13 @@ typedef struct mu_iou_args {
     const char *given;
     int num_classes;
     mu_keyword_only only_;
-    int n_target_class_ids;                  // classes to average over: required for mu_iou_metric, else all
+    int n_target_class_ids; // classes to average over: required for mu_iou_metric, else all
     const int *target_class_ids;
     const char *name;
-    int ignore_class;                        // labels with this number do not count; default: all count
-    bool dense_y_true;                       // labels are one-hot, not class numbers
-    bool dense_y_pred;                       // predictions are probabilities or logits, not class numbers
-    int axis;                                // of the classes, where dense; default -1, the last
+    int ignore_class;  // labels with this number do not count; default: all count
+    bool dense_y_true; // labels are one-hot, not class numbers
+    bool dense_y_pred; // predictions are probabilities or logits, not class numbers
+    int axis;          // of the classes, where dense; default -1, the last
 } mu_iou_args;
 // Metrics: intersection over union of class numbers, averaged over some classes or all (mean) that occur. Labels and
 // predictions have one shape. Numbers outside of the classes do not count.
@@ -504,12 +502,12 @@ typedef struct mu_one_hot_iou_args {
     const char *given;
     int num_classes;
     mu_keyword_only only_;
-    int n_target_class_ids;                  // as in mu_iou_args
+    int n_target_class_ids; // as in mu_iou_args
     const int *target_class_ids;
     const char *name;
-    int ignore_class;                        // as in mu_iou_args
-    bool sparse_y_pred;                      // predictions are class numbers, not probabilities
-    int axis;                                // of the classes; default -1, the last
+    int ignore_class;   // as in mu_iou_args
+    bool sparse_y_pred; // predictions are class numbers, not probabilities
+    int axis;           // of the classes; default -1, the last
 } mu_one_hot_iou_args;
 // The same for one-hot labels.
 #define mu_one_hot_iou_metric(...) mu_one_hot_iou_metric_with(MU_ARGS(mu_one_hot_iou_args, #__VA_ARGS__, __VA_ARGS__))
@@ -522,9 +520,9 @@ typedef struct mu_binary_iou_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int n_target_class_ids;                  // 0, 1 or both, the default
+    int n_target_class_ids; // 0, 1 or both, the default
     const int *target_class_ids;
-    double threshold;                        // a prediction of at least this is a 1; default 0.5
+    double threshold; // a prediction of at least this is a 1; default 0.5
     const char *name;
 } mu_binary_iou_args;
 // mu_binary_iou_metric makes a metric: intersection over union of labels and predictions of 0 and 1.
@@ -544,12 +542,12 @@ typedef struct mu_metric_args {
     const char *name;
     mu_keyword_only only_;
     int n_states;
-    const mu_metric_state *states;           // array and names must live as long as the metric
+    const mu_metric_state *states; // array and names must live as long as the metric
     // update adds a batch to the states with mu_metric_add; `weights` (per sample) may be NULL.
     mu_status (*update)(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights, void *arg);
     // result computes the metric from the numbers of all states, side by side, summed over all replicas.
     double (*result)(const double *sums, void *arg);
-    void *arg;                               // must live as long as the metric
+    void *arg; // must live as long as the metric
 } mu_metric_args;
 // mu_metric_new makes a metric of your own. mu_metric_add adds a tensor of the state's shape to a state, in `update`.
 // Errors of the latter: OUT_OF_RANGE for a state that it does not have.
@@ -561,13 +559,13 @@ MU_API mu_status mu_metric_add(mu_metric *metric, int state, mu_tensor *delta);
 // every sample a weight (NULL: 1): [batch] or [batch, …].
 MU_API mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred);
 MU_API mu_status mu_metric_update_weighted(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights);
-MU_API double mu_metric_result(mu_metric *metric);  // over all replicas; 0 before the first update, NaN on failure
+MU_API double mu_metric_result(mu_metric *metric); // over all replicas; 0 before the first update, NaN on failure
 // mu_metric_results writes at most n results of a metric that has several (one for each threshold, output or class) and
 // returns how many there are: 1 for other metrics, 0 before the first update, -1 after an error. mu_metric_result is
 // their mean.
 MU_API int mu_metric_results(mu_metric *metric, int n, double *results);
-MU_API mu_status mu_metric_reset(mu_metric *metric);  // forgets all batches so far
-MU_API const char *mu_metric_name(const mu_metric *metric);  // belongs to the metric
+MU_API mu_status mu_metric_reset(mu_metric *metric);        // forgets all batches so far
+MU_API const char *mu_metric_name(const mu_metric *metric); // belongs to the metric
 
 #ifdef __cplusplus
 }

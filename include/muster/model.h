@@ -21,8 +21,8 @@
 extern "C" {
 #endif
 
-typedef struct mu_callback mu_callback;  // functions that mu_fit calls at moments of the training
-typedef struct mu_history mu_history;  // the values of a training run, by name and epoch
+typedef struct mu_callback mu_callback; // functions that mu_fit calls at moments of the training
+typedef struct mu_history mu_history;   // the values of a training run, by name and epoch
 
 // ---- Models -------------------------------------------------------------------------------------
 
@@ -31,16 +31,16 @@ typedef struct mu_history mu_history;  // the values of a training run, by name 
 #ifndef __cplusplus
 #define mu_sequential(...) mu_sequential_of((mu_layer *const[]){__VA_ARGS__, MU_END})
 #endif
-MU_API mu_model *mu_sequential_of(mu_layer *const *layers);  // `layers` ends with MU_END
+MU_API mu_model *mu_sequential_of(mu_layer *const *layers); // `layers` ends with MU_END
 
 typedef struct mu_input_args {
     size_t size;
     const char *given;
-    int64_t shape[MU_MAX_SAMPLE_RANK];          // of a sample, without the batch axis; ends with 0
+    int64_t shape[MU_MAX_SAMPLE_RANK]; // of a sample, without the batch axis; ends with 0
     mu_keyword_only only_;
-    mu_dtype dtype;                          // default: that of mu_set_floatx; MU_STRING: for the layers of text.h
+    mu_dtype dtype; // default: that of mu_set_floatx; MU_STRING: for the layers of text.h
     const char *name;
-    int64_t batch_size;                      // of all batches, which stateful layers need to know; default: any
+    int64_t batch_size; // of all batches, which stateful layers need to know; default: any
 } mu_input_args;
 // mu_input makes a placeholder for a model's input: mu_input({28, 28, 1}). Calling a layer on it (mu_call) makes the
 // layer's weights and returns a placeholder for the output. Ops do not take such tensors; layers do.
@@ -57,8 +57,8 @@ typedef struct mu_model_args {
     const char *given;
     mu_tensor *input, *output;
     mu_keyword_only only_;
-    mu_value *inputs;                        // instead of input: a list of tensors of mu_input
-    mu_value *outputs;                       // instead of output: a list
+    mu_value *inputs;  // instead of input: a list of tensors of mu_input
+    mu_value *outputs; // instead of output: a list
     const char *name;
 } mu_model_args;
 // mu_model_new makes a model of the layers that lead from the inputs to the outputs: a functional model. A layer that
@@ -70,12 +70,12 @@ MU_API mu_model *mu_model_new_with(const mu_model_args *args);
 typedef struct mu_model_subclass_args {
     size_t size;
     const char *given;
-    const char *class_name;                  // in snake case, for names and the summary; default "model"
+    const char *class_name; // in snake case, for names and the summary; default "model"
     mu_keyword_only only_;
     // as in mu_layer_new: build makes weights and may set layers, call computes the outputs
     mu_status (*build)(mu_layer *model, int n, const mu_shape *inputs, void *arg);
     mu_value *(*call)(mu_layer *model, mu_value *inputs, const mu_call_context *context, void *arg);
-    void *arg;                               // must live as long as the model
+    void *arg; // must live as long as the model
     const char *name;
     const char *dtype;
     mu_layer *(*clone)(const mu_layer *model, void *arg);
@@ -101,7 +101,7 @@ MU_API mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims);
 typedef struct mu_call_args {
     size_t size;
     const char *given;
-    mu_model *model;                         // or a layer
+    mu_model *model; // or a layer
     mu_tensor *x;
     mu_keyword_only only_;
     // apply dropout, and normalize by the batch's statistics; left out in a layer's call: as that layer. A call on
@@ -109,13 +109,13 @@ typedef struct mu_call_args {
     // fit, evaluate and predict say one, which counts for all calls, as in Keras. A frozen batch normalization keeps
     // its statistics
     bool training;
-    mu_value *inputs;                        // instead of x: a list of several inputs
+    mu_value *inputs; // instead of x: a list of several inputs
     // bool, [batch, steps]: false leaves a step out (mu_softmax: an element of x); default: mu_mask_of(x)
     mu_tensor *mask;
     // instead of mask: a list for .inputs; an empty list for none. mu_multi_head_attention and
     // mu_grouped_query_attention: an empty list in the list is the mask that the input carries
     mu_value *masks;
-    bool reverse;                            // the reverse of mu_reversible_embedding, or of a layer of your own
+    bool reverse; // the reverse of mu_reversible_embedding, or of a layer of your own
 } mu_call_args;
 // mu_call runs a model or a layer on x: [batch, …]. mu_call_values calls a layer or model that has several outputs, and
 // returns them in the structure of the model's .outputs. Errors of mu_call: INVALID_ARGUMENT for several outputs.
@@ -125,8 +125,8 @@ MU_API mu_tensor *mu_call_with(const mu_call_args *args);
 MU_API mu_value *mu_call_values_with(const mu_call_args *args);
 
 MU_API mu_value *mu_trainable_variables(mu_model *model);  // a list, in the order of the layers
-MU_API mu_value *mu_model_weights(mu_model *model);          // trainable and other weights, in the order of the layers
-MU_API int64_t mu_model_parameters(const mu_model *model);   // total number of elements of all weights
+MU_API mu_value *mu_model_weights(mu_model *model);        // trainable and other weights, in the order of the layers
+MU_API int64_t mu_model_parameters(const mu_model *model); // total number of elements of all weights
 // mu_model_losses returns a list of scalars for loops of your own, which add them to the loss: what layers added in the
 // model's last call on this thread (mu_layer_add_loss, activity regularizers), and the penalties on weights.
 MU_API mu_value *mu_model_losses(mu_model *model);
@@ -158,13 +158,13 @@ typedef struct mu_summary_args {
     size_t size;
     const char *given;
     mu_model *model;
-    FILE *out;                               // default: stdout
+    FILE *out; // default: stdout
     mu_keyword_only only_;
     // columns of the table; default: 88, or 108 where there are connections, 12 more with .show_trainable, but at most
     // the terminal's width (80 if there is none) less 4
     int line_length;
-    bool expand_nested;                      // also the layers of models in the model
-    bool show_trainable;                     // a column that says which layers with weights are trained: Y or N
+    bool expand_nested;  // also the layers of models in the model
+    bool show_trainable; // a column that says which layers with weights are trained: Y or N
     // only the layers from the first whose name begins with the first regular expression (POSIX extended) to the last
     // whose name begins with the second; default: all
     const char *layer_range[2];
@@ -200,11 +200,11 @@ typedef struct mu_load_weights_args {
     size_t size;
     const char *given;
     mu_model *model;
-    const char *path;                        // of a file of mu_save_weights, or of another that muster convert reads
+    const char *path; // of a file of mu_save_weights, or of another that muster convert reads
     mu_keyword_only only_;
     // load only the weights in whose path this regular expression (POSIX extended) occurs, "^encoder/"; others stay
     const char *only;
-    bool skip_mismatch;                      // leave weights that the file lacks, or has in another shape or type
+    bool skip_mismatch; // leave weights that the file lacks, or has in another shape or type
 } mu_load_weights_args;
 // mu_load_weights reads weights of a file; of Keras's formats also the optimizer's state, if all weights are loaded.
 // Either all selected weights change, or none. Errors: NOT_FOUND, DATA_LOSS; INVALID_ARGUMENT if names or shapes do not
@@ -233,8 +233,8 @@ MU_ANY(mu_any_loss, mu_loss *, const char *, mu_items *);
 MU_ANY(mu_any_metrics, mu_metric *, const char *, mu_items *);
 MU_ANY(mu_any_callbacks, mu_callback *, mu_items *);
 MU_ANY(mu_any_samples, mu_dataset *, mu_tensor *, mu_value *, mu_dataset_creator *);
-#define MU_METRICS(...) MU_ITEMS(__VA_ARGS__)
-#define MU_LOSSES(...) MU_ITEMS(__VA_ARGS__)
+#define MU_METRICS(...)   MU_ITEMS(__VA_ARGS__)
+#define MU_LOSSES(...)    MU_ITEMS(__VA_ARGS__)
 #define MU_CALLBACKS(...) MU_ITEMS(__VA_ARGS__)
 
 typedef struct mu_compile_args {
@@ -242,7 +242,7 @@ typedef struct mu_compile_args {
     const char *given;
     mu_model *model;
     mu_keyword_only only_;
-    mu_any_optimizer optimizer;              // may be left out if the model is only evaluated
+    mu_any_optimizer optimizer; // may be left out if the model is only evaluated
     // required. Of a model with several outputs, a single one is that of each; MU_LOSSES(…) gives one for each in
     // order, MU_BY_NAME("a", "mse", "b", "mae") by their names. NULL among them: this output has no loss
     mu_any_loss loss;
@@ -254,18 +254,18 @@ typedef struct mu_compile_args {
     // may have one for each output. Default: 1 each
     const double *loss_weights;
     int n_loss_weights;
-    const int *metric_outputs;               // which output each metric compares, counted from 0
-    int n_metric_outputs;                    // the number of .metrics
-    mu_any_metrics weighted_metrics;         // metrics that count samples by their weights; given as .metrics
-    const int *weighted_metric_outputs;      // likewise
+    const int *metric_outputs;          // which output each metric compares, counted from 0
+    int n_metric_outputs;               // the number of .metrics
+    mu_any_metrics weighted_metrics;    // metrics that count samples by their weights; given as .metrics
+    const int *weighted_metric_outputs; // likewise
     int n_weighted_metric_outputs;
-    bool run_eagerly;                        // run the steps as C functions, without a trace: for breakpoints
+    bool run_eagerly; // run the steps as C functions, without a trace: for breakpoints
     // A step of your own instead of fit's and evaluate's: it computes with ops on this replica's part of the batch,
     // applies gradients (mu_apply_gradients), updates metrics (mu_metric_update), and returns the mean loss of its
     // samples, a scalar, which is logged as "loss"; NULL after mu_fail. A model with a train_step needs no loss.
     mu_tensor *(*train_step)(mu_model *model, mu_value *batch, void *arg);
     mu_tensor *(*test_step)(mu_model *model, mu_value *batch, void *arg);
-    void *step_arg;                          // must live as long as the model is compiled
+    void *step_arg; // must live as long as the model is compiled
     // training steps that mu_fit makes one run, a loop on the device; default 1, at most 256. Callbacks of batches are
     // called once for each run. For XLA devices, those of several processes if they form one world; elsewhere steps
     // run one by one, to the same result.
@@ -302,28 +302,28 @@ typedef struct mu_fit_args {
     // a dataset of batches, whose elements are lists of inputs and labels; or inputs, one row per sample, with y; or a
     // list of inputs and labels
     mu_any_samples x;
-    mu_any_samples y;                        // labels, one row per sample
+    mu_any_samples y; // labels, one row per sample
     mu_keyword_only only_;
     // number of the last epoch (default 1; 0: none); with initial_epoch 0, the number of epochs
     int epochs;
-    int initial_epoch;                       // epoch to start at; default 0
+    int initial_epoch; // epoch to start at; default 0
     // default: until the data ends; required if it never ends. The next epoch goes on in the data, and begins them anew
     // if they have ended, even within the epoch
     int64_t steps_per_epoch;
     // evaluated after each epoch: a dataset of batches, or a list of inputs and labels; default: none
     mu_any_samples validation_data;
-    int64_t validation_steps;                // default: until validation_data ends
-    mu_any_callbacks callbacks;              // one, or several: MU_CALLBACKS(…)
-    mu_verbose verbose;                      // default: a progress bar on a terminal, else lines
-    int64_t batch_size;                      // for rows that are not in batches; default 32
-    bool no_shuffle;                         // for rows that are not in batches: do not shuffle them
-    mu_any_samples sample_weight;            // with y: a weight for each row of the loss and of weighted metrics
+    int64_t validation_steps;     // default: until validation_data ends
+    mu_any_callbacks callbacks;   // one, or several: MU_CALLBACKS(…)
+    mu_verbose verbose;           // default: a progress bar on a terminal, else lines
+    int64_t batch_size;           // for rows that are not in batches; default 32
+    bool no_shuffle;              // for rows that are not in batches: do not shuffle them
+    mu_any_samples sample_weight; // with y: a weight for each row of the loss and of weighted metrics
     // weights of samples by their class, from 0 to n_class_weight - 1; also of those of a dataset creator
     const double *class_weight;
-    int n_class_weight;                      // the length of class_weight; classes from there on have weight 1
-    double validation_split;                 // this share of the rows, the last ones, are validation data; default 0
-    int validation_freq;                     // epochs from one validation to the next; default 1
-    int64_t validation_batch_size;           // for rows; default: batch_size
+    int n_class_weight;            // the length of class_weight; classes from there on have weight 1
+    double validation_split;       // this share of the rows, the last ones, are validation data; default 0
+    int validation_freq;           // epochs from one validation to the next; default 1
+    int64_t validation_batch_size; // for rows; default: batch_size
     // instead of validation_freq: the epochs, counted from 1, after which to validate; ends with 0
     const int *validation_epochs;
 } mu_fit_args;
@@ -342,14 +342,14 @@ typedef struct mu_evaluate_args {
     size_t size;
     const char *given;
     mu_model *model;
-    mu_any_samples x;                        // as in mu_fit; mu_predict accepts inputs alone
-    mu_any_samples y;                        // as in mu_fit
+    mu_any_samples x; // as in mu_fit; mu_predict accepts inputs alone
+    mu_any_samples y; // as in mu_fit
     mu_keyword_only only_;
-    int64_t steps;                           // default: until the data ends
-    mu_verbose verbose;                      // as in mu_fit
-    int64_t batch_size;                      // for rows that are not in batches; default 32
-    mu_any_callbacks callbacks;              // one, or several: MU_CALLBACKS(…)
-    mu_any_samples sample_weight;            // as in mu_fit
+    int64_t steps;                // default: until the data ends
+    mu_verbose verbose;           // as in mu_fit
+    int64_t batch_size;           // for rows that are not in batches; default 32
+    mu_any_callbacks callbacks;   // one, or several: MU_CALLBACKS(…)
+    mu_any_samples sample_weight; // as in mu_fit
 } mu_evaluate_args;
 // mu_evaluate computes loss and metrics; every sample counts exactly once. Returns a history of one epoch.
 #define mu_evaluate(...) mu_evaluate_with(MU_ARGS(mu_evaluate_args, #__VA_ARGS__, __VA_ARGS__))
@@ -367,10 +367,10 @@ typedef struct mu_batch_args {
     size_t size;
     const char *given;
     mu_model *model;
-    mu_any_samples x, y;                     // one batch: inputs and labels, or a list of both as x
+    mu_any_samples x, y; // one batch: inputs and labels, or a list of both as x
     mu_keyword_only only_;
-    mu_any_samples sample_weight;            // as in mu_fit
-    const double *class_weight;              // as in mu_fit
+    mu_any_samples sample_weight; // as in mu_fit
+    const double *class_weight;   // as in mu_fit
     int n_class_weight;
 } mu_batch_args;
 // mu_train_on_batch and mu_test_on_batch do one step of mu_fit or mu_evaluate, and return the batch's loss and metrics
@@ -396,12 +396,12 @@ MU_API mu_model *mu_clone_model(const mu_model *model);
 // (.validation_freq, .validation_epochs) has no "val_…": mu_history_at gives NaN there, mu_history_last the value of
 // the last epoch that has one. A name without any value is not among mu_history_names.
 MU_API int mu_history_epochs(const mu_history *history);
-MU_API double mu_history_at(const mu_history *history, const char *name, int epoch);  // NaN if there is none
-MU_API double mu_history_last(const mu_history *history, const char *name);  // the last that there is; NaN if none is
-MU_API int mu_history_names(const mu_history *history);  // how many names there are; -1 for NULL
-MU_API const char *mu_history_name(const mu_history *history, int i);  // the i-th, belongs to it; NULL past the last
-MU_API double mu_history_seconds(const mu_history *history);  // time in training steps
-MU_API int64_t mu_history_samples(const mu_history *history); // number of samples in them
+MU_API double mu_history_at(const mu_history *history, const char *name, int epoch); // NaN if there is none
+MU_API double mu_history_last(const mu_history *history, const char *name); // the last that there is; NaN if none is
+MU_API int mu_history_names(const mu_history *history);                     // how many names there are; -1 for NULL
+MU_API const char *mu_history_name(const mu_history *history, int i); // the i-th, belongs to it; NULL past the last
+MU_API double mu_history_seconds(const mu_history *history);          // time in training steps
+MU_API int64_t mu_history_samples(const mu_history *history);         // number of samples in them
 
 // ---- Callbacks ----------------------------------------------------------------------------------
 
@@ -426,7 +426,7 @@ typedef struct mu_callback_args {
     mu_status (*on_epoch_begin)(const mu_logs *logs, void *arg);
     mu_status (*on_batch_end)(const mu_logs *logs, void *arg);
     mu_status (*on_epoch_end)(const mu_logs *logs, void *arg);
-    mu_status (*on_train_end)(const mu_logs *logs, void *arg);  // with epoch, step and values of the last epoch, if any
+    mu_status (*on_train_end)(const mu_logs *logs, void *arg); // with epoch, step and values of the last epoch, if any
     void *arg;
     // Before each step of training; logs->step is the number of steps of the epoch before it, and there are no values.
     mu_status (*on_batch_begin)(const mu_logs *logs, void *arg);

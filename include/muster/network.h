@@ -18,9 +18,9 @@ extern "C" {
 
 // Which threads may call the functions of an open network.
 typedef enum mu_network_threads {
-    MU_NETWORK_ANY,    // any thread, several at the same time
-    MU_NETWORK_ONE,    // any thread, but only one at a time
-    MU_NETWORK_OPENER  // only the thread that opened it
+    MU_NETWORK_ANY,   // any thread, several at the same time
+    MU_NETWORK_ONE,   // any thread, but only one at a time
+    MU_NETWORK_OPENER // only the thread that opened it
 } mu_network_threads;
 
 typedef struct mu_network_args {

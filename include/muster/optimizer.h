@@ -16,8 +16,8 @@
 extern "C" {
 #endif
 
-typedef struct mu_optimizer mu_optimizer;  // the rule and the state with which gradients update variables
-typedef struct mu_learning_rate_schedule mu_learning_rate_schedule;  // a learning rate that depends on the step
+typedef struct mu_optimizer mu_optimizer; // the rule and the state with which gradients update variables
+typedef struct mu_learning_rate_schedule mu_learning_rate_schedule; // a learning rate that depends on the step
 
 // ---- Learning rate schedules --------------------------------------------------------------------
 
@@ -27,11 +27,11 @@ typedef struct mu_learning_rate_schedule mu_learning_rate_schedule;  // a learni
 typedef struct mu_exponential_decay_args {
     size_t size;
     const char *given;
-    double initial_learning_rate;            // required
-    int64_t decay_steps;                     // required
-    double decay_rate;                       // required
+    double initial_learning_rate; // required
+    int64_t decay_steps;          // required
+    double decay_rate;            // required
     mu_keyword_only only_;
-    bool staircase;                          // count whole multiples of decay_steps only
+    bool staircase; // count whole multiples of decay_steps only
     const char *name;
 } mu_exponential_decay_args;
 // mu_exponential_decay makes the schedule initial_learning_rate · decay_rate^(step / decay_steps).
@@ -46,27 +46,26 @@ MU_API mu_learning_rate_schedule *mu_inverse_time_decay_with(const mu_exponentia
 typedef struct mu_polynomial_decay_args {
     size_t size;
     const char *given;
-    double initial_learning_rate;            // required
-    int64_t decay_steps;                     // required
+    double initial_learning_rate; // required
+    int64_t decay_steps;          // required
     mu_keyword_only only_;
-    double end_learning_rate;                // default 0.0001
-    double power;                            // default 1
-    bool cycle;                              // after decay_steps begin again, with 2, 3, … times as many steps
+    double end_learning_rate; // default 0.0001
+    double power;             // default 1
+    bool cycle;               // after decay_steps begin again, with 2, 3, … times as many steps
     const char *name;
 } mu_polynomial_decay_args;
 // mu_polynomial_decay makes a schedule that falls from initial_learning_rate to end_learning_rate within decay_steps,
 // as (1 - step / decay_steps)^power.
-#define mu_polynomial_decay(...) \
-    mu_polynomial_decay_with(MU_ARGS(mu_polynomial_decay_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_polynomial_decay(...) mu_polynomial_decay_with(MU_ARGS(mu_polynomial_decay_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_learning_rate_schedule *mu_polynomial_decay_with(const mu_polynomial_decay_args *args);
 
 typedef struct mu_piecewise_constant_decay_args {
     size_t size;
     const char *given;
-    int n_boundaries;                        // at least 1
-    const double *boundaries;                // steps in ascending order
-    int n_values;                            // n_boundaries + 1
-    const double *values;                    // rates
+    int n_boundaries;         // at least 1
+    const double *boundaries; // steps in ascending order
+    int n_values;             // n_boundaries + 1
+    const double *values;     // rates
     mu_keyword_only only_;
     const char *name;
 } mu_piecewise_constant_decay_args;
@@ -79,12 +78,12 @@ MU_API mu_learning_rate_schedule *mu_piecewise_constant_decay_with(const mu_piec
 typedef struct mu_cosine_decay_args {
     size_t size;
     const char *given;
-    double initial_learning_rate;            // required
-    int64_t decay_steps;                     // required; counted after the warm-up
+    double initial_learning_rate; // required
+    int64_t decay_steps;          // required; counted after the warm-up
     mu_keyword_only only_;
-    double alpha;                            // the last rate, as a share of the largest; default 0
-    double warmup_target;                    // rate after the warm-up, which begins at initial_learning_rate
-    int64_t warmup_steps;                    // with warmup_target; default 0
+    double alpha;         // the last rate, as a share of the largest; default 0
+    double warmup_target; // rate after the warm-up, which begins at initial_learning_rate
+    int64_t warmup_steps; // with warmup_target; default 0
     const char *name;
 } mu_cosine_decay_args;
 // mu_cosine_decay makes a schedule that falls along half a cosine, after a linear warm-up if warmup_target is given.
@@ -94,12 +93,12 @@ MU_API mu_learning_rate_schedule *mu_cosine_decay_with(const mu_cosine_decay_arg
 typedef struct mu_cosine_decay_restarts_args {
     size_t size;
     const char *given;
-    double initial_learning_rate;            // required
-    int64_t first_decay_steps;               // required: steps of the first period
+    double initial_learning_rate; // required
+    int64_t first_decay_steps;    // required: steps of the first period
     mu_keyword_only only_;
-    double t_mul;                            // each period is this many times as long as the previous one; default 2
-    double m_mul;                            // and begins with so many times its first rate; default 1
-    double alpha;                            // the last rate, as a share of the first; default 0
+    double t_mul; // each period is this many times as long as the previous one; default 2
+    double m_mul; // and begins with so many times its first rate; default 1
+    double alpha; // the last rate, as a share of the first; default 0
     const char *name;
 } mu_cosine_decay_restarts_args;
 // mu_cosine_decay_restarts makes a schedule of half cosines that begin again (SGDR; Loshchilov and Hutter, 2017).
@@ -113,7 +112,7 @@ typedef struct mu_own_schedule_args {
     // call returns the rate, a scalar of step's type, for step, a scalar of the type of mu_set_floatx. It uses ops, as
     // a traced function does; NULL after mu_fail(code, reason).
     mu_tensor *(*call)(mu_tensor *step, void *arg);
-    void *arg;                               // passed to call; must live as long as the schedule
+    void *arg; // passed to call; must live as long as the schedule
     mu_keyword_only only_;
     const char *name;
 } mu_own_schedule_args;
@@ -134,33 +133,33 @@ typedef struct mu_optimizer_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // 0 or more; each class has its own default
-    mu_learning_rate_schedule *schedule;     // instead of learning_rate
+    double learning_rate;                // 0 or more; each class has its own default
+    mu_learning_rate_schedule *schedule; // instead of learning_rate
     // Before each update a variable loses weight_decay · learning rate of itself; default none. See
     // mu_exclude_from_weight_decay.
     double weight_decay;
     // Default none; see mu_clip_gradients. Each replica clips its own gradients before they are summed, as in Keras, so
     // results depend on the number of replicas, except with gradient_accumulation_steps.
     double clipnorm, global_clipnorm, clipvalue;
-    bool use_ema;                            // keep a moving average of each variable, the state average
+    bool use_ema; // keep a moving average of each variable, the state average
     // average = ema_momentum · average + (1 - ema_momentum) · variable; default 0.99
     double ema_momentum;
     // Every so many updates the variables become their averages. Default: only at the end of mu_fit, or by
     // mu_optimizer_finalize_variable_values.
     int ema_overwrite_frequency;
-    double loss_scale_factor;                // mu_scale_loss multiplies by it, and gradients are divided; default none
+    double loss_scale_factor; // mu_scale_loss multiplies by it, and gradients are divided; default none
     // Update the variables only every so many calls, with the mean of the gradients since; at least 2, default none.
     // The state gradient_accumulator holds their sum. Schedules count calls, all else counts updates.
     int gradient_accumulation_steps;
-    const char *name;                        // of the optimizer's state; default: the class's, such as "adam"
+    const char *name; // of the optimizer's state; default: the class's, such as "adam"
 } mu_optimizer_args;
 
 typedef struct mu_adam_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double learning_rate;                // default 0.001
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
     double weight_decay;
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
@@ -169,9 +168,9 @@ typedef struct mu_adam_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double beta_1, beta_2;                   // default 0.9, 0.999
-    double epsilon;                          // default 1e-7
-    bool amsgrad;                            // divide by the largest second moment so far
+    double beta_1, beta_2; // default 0.9, 0.999
+    double epsilon;        // default 1e-7
+    bool amsgrad;          // divide by the largest second moment so far
 } mu_adam_args;
 // mu_adam makes an Adam optimizer (Kingma and Ba, 2015). State: momentum and velocity, with amsgrad also velocity_hat.
 #define mu_adam(...) mu_adam_with(MU_ARGS(mu_adam_args, #__VA_ARGS__, __VA_ARGS__))
@@ -186,8 +185,8 @@ typedef struct mu_moments_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double learning_rate;                // default 0.001
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
     double weight_decay;
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
@@ -196,8 +195,8 @@ typedef struct mu_moments_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double beta_1, beta_2;                   // default 0.9, 0.999
-    double epsilon;                          // default 1e-7
+    double beta_1, beta_2; // default 0.9, 0.999
+    double epsilon;        // default 1e-7
 } mu_moments_args;
 // mu_adamax makes an Adamax optimizer: Adam with the largest gradient in place of the second moment. State: momentum
 // and norm.
@@ -218,8 +217,8 @@ typedef struct mu_sgd_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.01
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double learning_rate;                // default 0.01
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
     double weight_decay;
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
@@ -228,8 +227,8 @@ typedef struct mu_sgd_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double momentum;                         // from 0 to below 1; default 0
-    bool nesterov;                           // use Nesterov's momentum
+    double momentum; // from 0 to below 1; default 0
+    bool nesterov;   // use Nesterov's momentum
 } mu_sgd_args;
 // mu_sgd makes a gradient descent optimizer. State: with momentum, momentum.
 #define mu_sgd(...) mu_sgd_with(MU_ARGS(mu_sgd_args, #__VA_ARGS__, __VA_ARGS__))
@@ -239,8 +238,8 @@ typedef struct mu_rmsprop_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double learning_rate;                // default 0.001
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
     double weight_decay;
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
@@ -249,10 +248,10 @@ typedef struct mu_rmsprop_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double rho;                              // decay of the mean of squares; default 0.9
-    double momentum;                         // default 0
-    double epsilon;                          // default 1e-7
-    bool centered;                           // divide by the gradients' deviation, not their root mean square
+    double rho;      // decay of the mean of squares; default 0.9
+    double momentum; // default 0
+    double epsilon;  // default 1e-7
+    bool centered;   // divide by the gradients' deviation, not their root mean square
 } mu_rmsprop_args;
 // mu_rmsprop makes an RMSprop optimizer. State: velocity, with momentum also momentum, if centered average_gradient.
 #define mu_rmsprop(...) mu_rmsprop_with(MU_ARGS(mu_rmsprop_args, #__VA_ARGS__, __VA_ARGS__))
@@ -262,8 +261,8 @@ typedef struct mu_adagrad_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double learning_rate;                // default 0.001
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
     double weight_decay;
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
@@ -272,8 +271,8 @@ typedef struct mu_adagrad_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double initial_accumulator_value;        // default 0.1
-    double epsilon;                          // default 1e-7
+    double initial_accumulator_value; // default 0.1
+    double epsilon;                   // default 1e-7
 } mu_adagrad_args;
 // mu_adagrad makes an Adagrad optimizer (Duchi et al., 2011). State: accumulator.
 #define mu_adagrad(...) mu_adagrad_with(MU_ARGS(mu_adagrad_args, #__VA_ARGS__, __VA_ARGS__))
@@ -283,8 +282,8 @@ typedef struct mu_adadelta_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double learning_rate;                // default 0.001
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
     double weight_decay;
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
@@ -293,8 +292,8 @@ typedef struct mu_adadelta_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double rho;                              // decay of both means of squares; default 0.95
-    double epsilon;                          // default 1e-7
+    double rho;     // decay of both means of squares; default 0.95
+    double epsilon; // default 1e-7
 } mu_adadelta_args;
 // mu_adadelta makes an Adadelta optimizer (Zeiler, 2012). State: accumulated_grad and accumulated_delta_var.
 #define mu_adadelta(...) mu_adadelta_with(MU_ARGS(mu_adadelta_args, #__VA_ARGS__, __VA_ARGS__))
@@ -304,8 +303,8 @@ typedef struct mu_ftrl_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double learning_rate;                // default 0.001
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
     double weight_decay;
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
@@ -314,11 +313,11 @@ typedef struct mu_ftrl_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double learning_rate_power;              // 0 or less; default -0.5
-    double initial_accumulator_value;        // default 0.1
-    double l1_regularization_strength, l2_regularization_strength;  // default 0
-    double l2_shrinkage_regularization_strength;                    // default 0
-    double beta;                             // default 0
+    double learning_rate_power;                                    // 0 or less; default -0.5
+    double initial_accumulator_value;                              // default 0.1
+    double l1_regularization_strength, l2_regularization_strength; // default 0
+    double l2_shrinkage_regularization_strength;                   // default 0
+    double beta;                                                   // default 0
 } mu_ftrl_args;
 // mu_ftrl makes an FTRL optimizer ("follow the regularized leader"; McMahan et al., 2013). State: accumulator and
 // linear.
@@ -329,8 +328,8 @@ typedef struct mu_lion_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double learning_rate;                // default 0.001
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
     double weight_decay;
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
@@ -339,7 +338,7 @@ typedef struct mu_lion_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double beta_1, beta_2;                   // default 0.9, 0.99
+    double beta_1, beta_2; // default 0.9, 0.99
 } mu_lion_args;
 // mu_lion makes a Lion optimizer, which steps by the sign of the momentum (Chen et al., 2023). State: momentum.
 #define mu_lion(...) mu_lion_with(MU_ARGS(mu_lion_args, #__VA_ARGS__, __VA_ARGS__))
@@ -349,9 +348,9 @@ typedef struct mu_muon_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
-    double weight_decay;                     // of matrices; default 0.004
+    double learning_rate;                // default 0.001
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
+    double weight_decay;                 // of matrices; default 0.004
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
     double ema_momentum;
@@ -359,20 +358,20 @@ typedef struct mu_muon_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double adam_beta_1, adam_beta_2;         // of the variables that Adam updates; default 0.9, 0.999
-    double adam_weight_decay;                // of these; default 0.004, 0: none
-    double epsilon;                          // likewise; default 1e-7
+    double adam_beta_1, adam_beta_2; // of the variables that Adam updates; default 0.9, 0.999
+    double adam_weight_decay;        // of these; default 0.004, 0: none
+    double epsilon;                  // likewise; default 1e-7
     // Adam also updates variables in whose path one of these regular expressions occurs, such as that of the last
     // layer, "logits": POSIX extended, at most 1000 bytes and 8 times '+', without '{' and Python's \d
     int n_exclude_layers;
     const char *const *exclude_layers;
-    bool no_exclude_embeddings;              // Muon also updates matrices with "embedding" in their path
-    double muon_a, muon_b, muon_c;           // of the iteration; default 3.4445, -4.775, 2.0315
-    double adam_lr_ratio;                    // Adam's share of the learning rate; default 1
-    double momentum;                         // default 0.95
-    int ns_steps;                            // iterations; default 5
+    bool no_exclude_embeddings;    // Muon also updates matrices with "embedding" in their path
+    double muon_a, muon_b, muon_c; // of the iteration; default 3.4445, -4.775, 2.0315
+    double adam_lr_ratio;          // Adam's share of the learning rate; default 1
+    double momentum;               // default 0.95
+    int ns_steps;                  // iterations; default 5
     bool no_nesterov;
-    double rms_rate;                         // steps are as large as Adam's with 0.2, the default; 0: not scaled
+    double rms_rate; // steps are as large as Adam's with 0.2, the default; 0: not scaled
 } mu_muon_args;
 // mu_muon makes a Muon optimizer (Jordan et al., 2024; Liu et al., 2025): each step of a matrix is its momentum with
 // singular values near 1, by ns_steps of Newton and Schulz's iteration. Adam with decoupled weight decay updates all
@@ -385,8 +384,8 @@ typedef struct mu_adafactor_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double learning_rate;                    // default 0.001
-    mu_learning_rate_schedule *schedule;     // this option and the next eight: as in mu_optimizer_args
+    double learning_rate;                // default 0.001
+    mu_learning_rate_schedule *schedule; // this option and the next eight: as in mu_optimizer_args
     double weight_decay;
     double clipnorm, global_clipnorm, clipvalue;
     bool use_ema;
@@ -395,11 +394,11 @@ typedef struct mu_adafactor_args {
     double loss_scale_factor;
     int gradient_accumulation_steps;
     const char *name;
-    double beta_2_decay;                     // the second moment's decay is 1 - update^beta_2_decay; default -0.8
-    double epsilon_1;                        // added to squared gradients; default 1e-30
-    double epsilon_2;                        // least size of a variable that scales its steps; default 1e-3
-    double clip_threshold;                   // largest root mean square of a step before scaling; default 1
-    bool no_relative_step;                   // the rate does not fall as 1 / sqrt(update)
+    double beta_2_decay;   // the second moment's decay is 1 - update^beta_2_decay; default -0.8
+    double epsilon_1;      // added to squared gradients; default 1e-30
+    double epsilon_2;      // least size of a variable that scales its steps; default 1e-3
+    double clip_threshold; // largest root mean square of a step before scaling; default 1
+    bool no_relative_step; // the rate does not fall as 1 / sqrt(update)
 } mu_adafactor_args;
 // mu_adafactor makes an Adafactor optimizer, whose second moment of a matrix is the product of a column and a row
 // (Shazeer and Stern, 2018). State: r, the means of the last axis, c, those of the axis before it, and velocity; for a
@@ -410,10 +409,10 @@ MU_API mu_optimizer *mu_adafactor_with(const mu_adafactor_args *args);
 typedef struct mu_loss_scale_args {
     size_t size;
     const char *given;
-    mu_optimizer *inner_optimizer;           // required
+    mu_optimizer *inner_optimizer; // required
     mu_keyword_only only_;
-    double initial_scale;                    // default 32768
-    int64_t dynamic_growth_steps;            // default 2000
+    double initial_scale;         // default 32768
+    int64_t dynamic_growth_steps; // default 2000
     const char *name;
 } mu_loss_scale_args;
 // mu_loss_scale_optimizer makes an optimizer that scales the loss so that small gradients do not vanish, and lets
@@ -432,7 +431,7 @@ MU_API mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer);
 // mu_optimizer_current_rate returns the rate of the next update, a scalar, that of a schedule too. Errors: those of the
 // schedule's function.
 MU_API mu_tensor *mu_optimizer_current_rate(mu_optimizer *optimizer);
-MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer);  // int64: calls of mu_apply_gradients so far
+MU_API mu_variable *mu_optimizer_iterations(mu_optimizer *optimizer); // int64: calls of mu_apply_gradients so far
 
 // mu_variable_set_learning_rate_multiplier makes every optimizer train a variable as if its learning rate were
 // multiplied by this number; weight decay, too, is that of the multiplied rate. It is what Keras's MultiOptimizer does
@@ -458,8 +457,8 @@ typedef struct mu_exclude_from_weight_decay_args {
     const char *given;
     mu_optimizer *optimizer;
     mu_keyword_only only_;
-    mu_value *variables;                     // a list of variables; or
-    const char *names;                       // a regular expression (POSIX extended): "bias|gamma"
+    mu_value *variables; // a list of variables; or
+    const char *names;   // a regular expression (POSIX extended): "bias|gamma"
 } mu_exclude_from_weight_decay_args;
 // mu_exclude_from_weight_decay makes weight_decay leave variables alone: those given, and those in whose name, without
 // the layer's, the expression occurs. Call it before the first update; a second call replaces the first. Retains:
@@ -482,9 +481,9 @@ typedef struct mu_apply_gradients_args {
     size_t size;
     const char *given;
     mu_optimizer *optimizer;
-    mu_value *gradients;                     // a list of tensors, indexed slices or variables that hold them
+    mu_value *gradients; // a list of tensors, indexed slices or variables that hold them
     mu_keyword_only only_;
-    mu_value *variables;                     // those to update, in the order of the gradients
+    mu_value *variables; // those to update, in the order of the gradients
 } mu_apply_gradients_args;
 // mu_apply_gradients sums the gradients of all replicas and updates the variables. Gradients from mu_gradients or
 // mu_clip_gradients know their variables; for gradients from anywhere else (accumulated, scaled, averaged), give
@@ -498,18 +497,17 @@ typedef struct mu_apply_gradients_args {
 // several replicas have a copy, outside of these; for variables on servers UNAVAILABLE, CANCELLED and DATA_LOSS
 // (muster/parameter_server.h), and FAILED_PRECONDITION where calls are applied together and the variable is assigned in
 // a body of control flow, or was read or assigned too late.
-#define mu_apply_gradients(...) \
-    mu_apply_gradients_with(MU_ARGS(mu_apply_gradients_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_apply_gradients(...) mu_apply_gradients_with(MU_ARGS(mu_apply_gradients_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_apply_gradients_with(const mu_apply_gradients_args *args);
 
 typedef struct mu_clip_gradients_args {
     size_t size;
     const char *given;
-    mu_value *gradients;                     // result of mu_gradients
+    mu_value *gradients; // result of mu_gradients
     mu_keyword_only only_;
-    double norm;                             // limit for the norm of each gradient; or
-    double global_norm;                      // limit for the norm of all gradients together; or
-    double value;                            // limit every element to [-value, value]
+    double norm;        // limit for the norm of each gradient; or
+    double global_norm; // limit for the norm of all gradients together; or
+    double value;       // limit every element to [-value, value]
 } mu_clip_gradients_args;
 // mu_clip_gradients returns clipped gradients for mu_apply_gradients. Set one of the three limits. Indexed slices are
 // clipped as they are, without adding rows with the same index first.

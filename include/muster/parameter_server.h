@@ -20,16 +20,16 @@ extern "C" {
 typedef struct mu_parameter_server_strategy_args {
     size_t size;
     const char *given;
-    mu_cluster *cluster_resolver;          // default: mu_cluster_from_environment; retained
-    mu_partitioner *partitioner;           // divides variables among the servers, retained; default: they stay whole
+    mu_cluster *cluster_resolver; // default: mu_cluster_from_environment; retained
+    mu_partitioner *partitioner;  // divides variables among the servers, retained; default: they stay whole
     mu_keyword_only only_;
-    int replicas_to_aggregate;             // synchronous steps: gradients of so many calls make one; default: none do
-    bool visitation_guarantee;             // updates of every call happen once; default: perhaps again in a retry
-    bool in_process;                       // workers and servers are threads of this process; default: the tasks'
-                                           // processes (mu_server_main, muster serve)
-    int replicas;                          // copies of each server's variables, on another server: 0 (default) or 1
-    double snapshot_every;                 // seconds between snapshots of all servers; default: none
-    const char *snapshot_folder;           // where servers write them, of this job alone; copied
+    int replicas_to_aggregate;   // synchronous steps: gradients of so many calls make one; default: none do
+    bool visitation_guarantee;   // updates of every call happen once; default: perhaps again in a retry
+    bool in_process;             // workers and servers are threads of this process; default: the tasks'
+                                 // processes (mu_server_main, muster serve)
+    int replicas;                // copies of each server's variables, on another server: 0 (default) or 1
+    double snapshot_every;       // seconds between snapshots of all servers; default: none
+    const char *snapshot_folder; // where servers write them, of this job alone; copied
 } mu_parameter_server_strategy_args;
 
 // mu_parameter_server_strategy puts the variables made in its scope on the parameter servers of a cluster, in turn: the
@@ -128,7 +128,7 @@ typedef struct mu_ps_recovery {
     // seen, in an answer of the server, and that it has told the server since. What only processes knew that have ended
     // is missing. A change counts too whose own process had no answer yet and makes it again, if another had seen it.
     int64_t updates_lost;
-    int copies_behind;        // servers whose variables have no complete copy now
+    int copies_behind; // servers whose variables have no complete copy now
 } mu_ps_recovery;
 
 // mu_parameter_server_recovery returns counts of lost servers and of how they recovered; all 0 without copies and
@@ -146,7 +146,7 @@ typedef struct mu_read_cache_guard {
 } mu_read_cache_guard;
 MU_API mu_read_cache_guard mu_cache_variable_reads_open(void);
 MU_API void mu_cache_variable_reads_close(mu_read_cache_guard *guard);
-#define MU_CACHE_VARIABLE_READS                                                        \
+#define MU_CACHE_VARIABLE_READS                                                            \
     for (mu_read_cache_guard mu_cached_ = mu_cache_variable_reads_open(); mu_cached_.once; \
          mu_cache_variable_reads_close(&mu_cached_))
 

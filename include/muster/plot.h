@@ -12,15 +12,15 @@ typedef struct mu_plot_model_args {
     size_t size;
     const char *given;
     mu_model *model;
-    const char *to_file;          // ends with .svg; default "model.svg"
+    const char *to_file; // ends with .svg; default "model.svg"
     mu_keyword_only only_;
-    bool show_shapes;             // of the inputs and outputs of each layer
-    bool show_dtype;              // likewise the types
-    bool no_layer_names;          // classes alone
-    const char *rankdir;          // "TB": from top to bottom, the default; "LR": from left to right
-    bool expand_nested;           // draw models in models as groups
-    bool show_layer_activations;  // the activations that are options of layers
-    bool show_trainable;          // whether a layer is trained: T or NT
+    bool show_shapes;            // of the inputs and outputs of each layer
+    bool show_dtype;             // likewise the types
+    bool no_layer_names;         // classes alone
+    const char *rankdir;         // "TB": from top to bottom, the default; "LR": from left to right
+    bool expand_nested;          // draw models in models as groups
+    bool show_layer_activations; // the activations that are options of layers
+    bool show_trainable;         // whether a layer is trained: T or NT
 } mu_plot_model_args;
 // mu_plot_model draws a model's layers and how they lead to each other, as keras.utils.plot_model does. A layer that is
 // called several times is drawn for each call. The file is written atomically; with several workers the chief writes
@@ -33,7 +33,7 @@ typedef struct mu_plot_history_args {
     size_t size;
     const char *given;
     mu_history *history;
-    const char *to_file;          // ends with .svg; default "history.svg"
+    const char *to_file; // ends with .svg; default "history.svg"
     mu_keyword_only only_;
 } mu_plot_history_args;
 // mu_plot_history draws the values of a training run by epoch: a panel for the loss and for each metric, with those of

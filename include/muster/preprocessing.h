@@ -20,12 +20,12 @@ typedef struct mu_rescaling_args {
     const char *given;
     double scale;
     mu_keyword_only only_;
-    double offset;                           // default 0
+    double offset; // default 0
     const char *name;
     const char *dtype;
-    const double *scales;                    // in place of .scale: n_scales numbers, one for each channel (last axis)
+    const double *scales; // in place of .scale: n_scales numbers, one for each channel (last axis)
     int n_scales;
-    const double *offsets;                   // in place of .offset, likewise
+    const double *offsets; // in place of .offset, likewise
     int n_offsets;
 } mu_rescaling_args;
 // mu_rescaling makes a layer: y = scale · x + offset. 8-bit images: mu_rescaling(1. / 255). The shape stays, unless a
@@ -38,17 +38,17 @@ typedef struct mu_normalization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    bool invert;                             // from normalized to the original numbers
+    bool invert; // from normalized to the original numbers
     const char *name;
     const char *dtype;
     // given instead of learned: one for each feature, or one for all; the layer then has no weights and refuses adapt
     const double *mean;
-    int n_mean;                              // the length of mean
+    int n_mean; // the length of mean
     const double *variance;
-    int n_variance;                          // the length of variance, which is that of mean
-    const int *axes;                         // whose elements have a mean each; n_axes of them; default {-1}, the last
+    int n_variance;  // the length of variance, which is that of mean
+    const int *axes; // whose elements have a mean each; n_axes of them; default {-1}, the last
     int n_axes;
-    bool whole;                              // instead: one mean of all numbers, also of [batch]; Keras's axis=None
+    bool whole; // instead: one mean of all numbers, also of [batch]; Keras's axis=None
 } mu_normalization_args;
 // mu_normalization makes a layer that subtracts the mean of each feature (.axes) and divides by its standard
 // deviation, those of the data that mu_normalization_adapt has seen; until then mean 0 and variance 1. Weights: mean,
@@ -62,9 +62,9 @@ MU_API mu_status mu_normalization_adapt(mu_layer *layer, mu_dataset *data);
 typedef struct mu_category_encoding_args {
     size_t size;
     const char *given;
-    int num_tokens;                          // size of the last axis of y
+    int num_tokens; // size of the last axis of y
     mu_keyword_only only_;
-    const char *output_mode;                 // "multi_hot" (default), "one_hot" or "count"
+    const char *output_mode; // "multi_hot" (default), "one_hot" or "count"
     const char *name;
     const char *dtype;
 } mu_category_encoding_args;
@@ -81,11 +81,11 @@ typedef struct mu_discretization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const double *bin_boundaries;            // n_bin_boundaries numbers, ascending
+    const double *bin_boundaries; // n_bin_boundaries numbers, ascending
     int n_bin_boundaries;
-    int num_bins;                            // instead, from 2: mu_adapt finds the boundaries
-    double epsilon;                          // and keeps 1 / epsilon quantiles of the data so far; default 0.01
-    const char *output_mode;                 // "int" (default), "one_hot", "multi_hot" or "count"
+    int num_bins;            // instead, from 2: mu_adapt finds the boundaries
+    double epsilon;          // and keeps 1 / epsilon quantiles of the data so far; default 0.01
+    const char *output_mode; // "int" (default), "one_hot", "multi_hot" or "count"
     const char *name;
     const char *dtype;
 } mu_discretization_args;
@@ -120,11 +120,11 @@ typedef struct mu_resizing_args {
     mu_keyword_only only_;
     // "bilinear" (default), "nearest", "bicubic", "lanczos3", "lanczos5" or "area" (which has no antialiasing)
     const char *interpolation;
-    bool crop_to_aspect_ratio;               // cut what is too high or too wide, at both sides, before resizing
-    bool pad_to_aspect_ratio;                // fill up what is too low or too narrow instead, at both sides
-    const char *fill_mode;                   // "constant", the only one
-    double fill_value;                       // what .pad_to_aspect_ratio fills with; default 0
-    bool antialias;                          // mix all pixels that become one, where images shrink; not with "nearest"
+    bool crop_to_aspect_ratio; // cut what is too high or too wide, at both sides, before resizing
+    bool pad_to_aspect_ratio;  // fill up what is too low or too narrow instead, at both sides
+    const char *fill_mode;     // "constant", the only one
+    double fill_value;         // what .pad_to_aspect_ratio fills with; default 0
+    bool antialias;            // mix all pixels that become one, where images shrink; not with "nearest"
     const char *name;
     const char *dtype;
 } mu_resizing_args;
@@ -151,8 +151,8 @@ typedef struct mu_random_flip_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const char *mode;                        // "horizontal_and_vertical" (default), "horizontal" or "vertical"
-    uint64_t seed;                           // default: from the program's seed
+    const char *mode; // "horizontal_and_vertical" (default), "horizontal" or "vertical"
+    uint64_t seed;    // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_flip_args;
@@ -163,10 +163,10 @@ MU_API mu_layer *mu_random_flip_with(const mu_random_flip_args *args);
 typedef struct mu_random_color_args {
     size_t size;
     const char *given;
-    double factor[2];                        // see below
+    double factor[2]; // see below
     mu_keyword_only only_;
-    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
-    uint64_t seed;                           // default: from the program's seed
+    double value_range[2]; // lowest and highest value of the images; default {0, 255}
+    uint64_t seed;         // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_color_args;
@@ -183,8 +183,8 @@ typedef struct mu_random_grayscale_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double factor;                           // share of the images that become grey; default 0.5
-    uint64_t seed;                           // default: from the program's seed
+    double factor; // share of the images that become grey; default 0.5
+    uint64_t seed; // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_grayscale_args;
@@ -220,9 +220,9 @@ typedef struct mu_random_color_jitter_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
-    double brightness_factor[2], contrast_factor[2], saturation_factor[2], hue_factor[2];  // default: no such change
-    uint64_t seed;                           // default: from the program's seed
+    double value_range[2]; // lowest and highest value of the images; default {0, 255}
+    double brightness_factor[2], contrast_factor[2], saturation_factor[2], hue_factor[2]; // default: no such change
+    uint64_t seed; // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_color_jitter_args;
@@ -236,11 +236,11 @@ typedef struct mu_random_gaussian_blur_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double factor[2];                        // an image is blurred with a probability between both; default {0, 1}
+    double factor[2];                         // an image is blurred with a probability between both; default {0, 1}
     int kernel_size, kernel_size_per_axis[2]; // odd; default 3
-    double sigma[2];                         // deviations are drawn between both, from 0 to 1; default {0, 1}
-    double value_range[2];                   // the result is limited to it; default {0, 255}
-    uint64_t seed;                           // default: from the program's seed
+    double sigma[2];                          // deviations are drawn between both, from 0 to 1; default {0, 1}
+    double value_range[2];                    // the result is limited to it; default {0, 255}
+    uint64_t seed;                            // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_gaussian_blur_args;
@@ -254,12 +254,12 @@ typedef struct mu_random_erasing_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double factor[2];                        // an image is changed with a probability between both; default {0, 1}
-    double scale[2];                         // squares of the sides' parts of the image's; default {0.02, 0.33}
-    const double *fill_value;                // n_fill_value numbers: 1, or one for each channel; default: noise
+    double factor[2];         // an image is changed with a probability between both; default {0, 1}
+    double scale[2];          // squares of the sides' parts of the image's; default {0.02, 0.33}
+    const double *fill_value; // n_fill_value numbers: 1, or one for each channel; default: noise
     int n_fill_value;
-    double value_range[2];                   // what is filled in is limited to it; default {0, 255}
-    uint64_t seed;                           // default: from the program's seed
+    double value_range[2]; // what is filled in is limited to it; default {0, 255}
+    uint64_t seed;         // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_erasing_args;
@@ -272,8 +272,8 @@ typedef struct mu_equalization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
-    int bins;                                // of the histograms; default 256
+    double value_range[2]; // lowest and highest value of the images; default {0, 255}
+    int bins;              // of the histograms; default 256
     const char *name;
     const char *dtype;
 } mu_equalization_args;
@@ -286,9 +286,9 @@ typedef struct mu_solarization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double addition_factor[2], threshold_factor[2];  // lowest and highest, from 0 to 1; default {0, 0}
-    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
-    uint64_t seed;                           // default: from the program's seed
+    double addition_factor[2], threshold_factor[2]; // lowest and highest, from 0 to 1; default {0, 0}
+    double value_range[2];                          // lowest and highest value of the images; default {0, 255}
+    uint64_t seed;                                  // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_solarization_args;
@@ -301,7 +301,7 @@ typedef struct mu_auto_contrast_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
+    double value_range[2]; // lowest and highest value of the images; default {0, 255}
     const char *name;
     const char *dtype;
 } mu_auto_contrast_args;
@@ -314,8 +314,8 @@ typedef struct mu_mix_up_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double alpha;                            // parts are drawn from Beta(alpha, alpha); default 0.2
-    uint64_t seed;                           // default: from the program's seed
+    double alpha;  // parts are drawn from Beta(alpha, alpha); default 0.2
+    uint64_t seed; // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_mix_up_args;
@@ -332,8 +332,8 @@ typedef struct mu_cut_mix_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double factor[2];                        // alpha is drawn from it for each batch (from 0 to 1); default {0, 1}
-    uint64_t seed;                           // default: from the program's seed
+    double factor[2]; // alpha is drawn from it for each batch (from 0 to 1); default {0, 1}
+    uint64_t seed;    // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_cut_mix_args;
@@ -347,11 +347,11 @@ typedef struct mu_rand_augment_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double value_range[2];                   // lowest and highest value of the images; default {0, 255}
-    int num_ops;                             // number of changes; default 2
-    double factor[2];                        // lowest and highest strength of a change (from 0 to 1); default {0, 0.5}
-    const char *interpolation;               // "bilinear" (default) or "nearest"
-    uint64_t seed;                           // default: from the program's seed
+    double value_range[2];     // lowest and highest value of the images; default {0, 255}
+    int num_ops;               // number of changes; default 2
+    double factor[2];          // lowest and highest strength of a change (from 0 to 1); default {0, 0.5}
+    const char *interpolation; // "bilinear" (default) or "nearest"
+    uint64_t seed;             // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_rand_augment_args;
@@ -371,12 +371,12 @@ MU_API mu_layer *mu_rand_augment_with(const mu_rand_augment_args *args);
 typedef struct mu_random_rotation_args {
     size_t size;
     const char *given;
-    double factor[2];                        // lowest and highest part of a full turn, from -1 to 1
+    double factor[2]; // lowest and highest part of a full turn, from -1 to 1
     mu_keyword_only only_;
-    const char *fill_mode;                   // "reflect" (default), "constant", "wrap" or "nearest"
-    const char *interpolation;               // "bilinear" (default) or "nearest"
-    double fill_value;                       // beyond the edge where fill_mode is "constant"; default 0
-    uint64_t seed;                           // default: from the program's seed
+    const char *fill_mode;     // "reflect" (default), "constant", "wrap" or "nearest"
+    const char *interpolation; // "bilinear" (default) or "nearest"
+    double fill_value;         // beyond the edge where fill_mode is "constant"; default 0
+    uint64_t seed;             // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_rotation_args;
@@ -390,10 +390,10 @@ typedef struct mu_random_move_args {
     const char *given;
     double height_factor[2], width_factor[2]; // see below
     mu_keyword_only only_;
-    const char *fill_mode;                   // "reflect" (default), "constant", "wrap" or "nearest"
-    const char *interpolation;               // "bilinear" (default) or "nearest"
-    double fill_value;                       // beyond the edge where fill_mode is "constant"; default 0
-    uint64_t seed;                           // default: from the program's seed
+    const char *fill_mode;     // "reflect" (default), "constant", "wrap" or "nearest"
+    const char *interpolation; // "bilinear" (default) or "nearest"
+    double fill_value;         // beyond the edge where fill_mode is "constant"; default 0
+    uint64_t seed;             // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_move_args;
@@ -409,11 +409,11 @@ typedef struct mu_random_shear_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double x_factor[2], y_factor[2];         // lowest and highest, from -1 to 1; default {0, 0}
-    const char *fill_mode;                   // "reflect" (default), "constant", "wrap" or "nearest"
-    const char *interpolation;               // "bilinear" (default) or "nearest"
-    double fill_value;                       // beyond the edge where fill_mode is "constant"; default 0
-    uint64_t seed;                           // default: from the program's seed
+    double x_factor[2], y_factor[2]; // lowest and highest, from -1 to 1; default {0, 0}
+    const char *fill_mode;           // "reflect" (default), "constant", "wrap" or "nearest"
+    const char *interpolation;       // "bilinear" (default) or "nearest"
+    double fill_value;               // beyond the edge where fill_mode is "constant"; default 0
+    uint64_t seed;                   // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_shear_args;
@@ -426,11 +426,11 @@ typedef struct mu_random_perspective_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double factor[2];                        // an image is changed with a probability between both; default {0, 1}
-    double scale;                            // how far corners move, from 0 to 1; default 1
-    const char *interpolation;               // "bilinear" (default) or "nearest"
-    double fill_value;                       // beyond the image; default 0
-    uint64_t seed;                           // default: from the program's seed
+    double factor[2];          // an image is changed with a probability between both; default {0, 1}
+    double scale;              // how far corners move, from 0 to 1; default 1
+    const char *interpolation; // "bilinear" (default) or "nearest"
+    double fill_value;         // beyond the image; default 0
+    uint64_t seed;             // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_perspective_args;
@@ -443,9 +443,9 @@ MU_API mu_layer *mu_random_perspective_with(const mu_random_perspective_args *ar
 typedef struct mu_random_crop_args {
     size_t size;
     const char *given;
-    int height, width;                       // of the result
+    int height, width; // of the result
     mu_keyword_only only_;
-    uint64_t seed;                           // default: from the program's seed
+    uint64_t seed; // default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_random_crop_args;

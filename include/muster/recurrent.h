@@ -28,18 +28,18 @@ extern "C" {
 typedef struct mu_simple_rnn_args {
     size_t size;
     const char *given;
-    int units;                               // size of the state and of the output
+    int units; // size of the state and of the output
     mu_keyword_only only_;
-    const char *activation;                  // default "tanh"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    const char *activation;                   // default "tanh"
+    bool no_bias;                             // leave the bias out
+    mu_any_initializer kernel_initializer;    // default "glorot_uniform"
     mu_any_initializer recurrent_initializer; // default "orthogonal"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_initializer bias_initializer;      // default "zeros"
     mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
-    double dropout;                          // share of the input's features dropped in training, alike in all steps
-    double recurrent_dropout;                // share of the state dropped in training, alike in all steps
-    uint64_t seed;                           // of dropout; default: from the program's seed
+    double dropout;           // share of the input's features dropped in training, alike in all steps
+    double recurrent_dropout; // share of the state dropped in training, alike in all steps
+    uint64_t seed;            // of dropout; default: from the program's seed
     const char *name;
     const char *dtype;
     bool return_sequences;                   // return the outputs of all steps
@@ -57,18 +57,18 @@ MU_API mu_layer *mu_simple_rnn_with(const mu_simple_rnn_args *args);
 typedef struct mu_lstm_args {
     size_t size;
     const char *given;
-    int units;                               // size of each state and of the output
+    int units; // size of each state and of the output
     mu_keyword_only only_;
-    const char *activation;                  // default "tanh"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    const char *activation;                   // default "tanh"
+    bool no_bias;                             // leave the bias out
+    mu_any_initializer kernel_initializer;    // default "glorot_uniform"
     mu_any_initializer recurrent_initializer; // default "orthogonal"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_initializer bias_initializer;      // default "zeros"
     mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
-    double dropout;                          // share of the input's features dropped in training, alike in all steps
-    double recurrent_dropout;                // share of the state dropped in training, alike in all steps
-    uint64_t seed;                           // of dropout; default: from the program's seed
+    double dropout;           // share of the input's features dropped in training, alike in all steps
+    double recurrent_dropout; // share of the state dropped in training, alike in all steps
+    uint64_t seed;            // of dropout; default: from the program's seed
     const char *name;
     const char *dtype;
     bool return_sequences;                   // return the outputs of all steps
@@ -89,18 +89,18 @@ MU_API mu_layer *mu_lstm_with(const mu_lstm_args *args);
 typedef struct mu_gru_args {
     size_t size;
     const char *given;
-    int units;                               // size of the state and of the output
+    int units; // size of the state and of the output
     mu_keyword_only only_;
-    const char *activation;                  // default "tanh"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    const char *activation;                   // default "tanh"
+    bool no_bias;                             // leave the bias out
+    mu_any_initializer kernel_initializer;    // default "glorot_uniform"
     mu_any_initializer recurrent_initializer; // default "orthogonal"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_initializer bias_initializer;      // default "zeros"
     mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
-    double dropout;                          // share of the input's features dropped in training, alike in all steps
-    double recurrent_dropout;                // share of the state dropped in training, alike in all steps
-    uint64_t seed;                           // of dropout; default: from the program's seed
+    double dropout;           // share of the input's features dropped in training, alike in all steps
+    double recurrent_dropout; // share of the state dropped in training, alike in all steps
+    uint64_t seed;            // of dropout; default: from the program's seed
     const char *name;
     const char *dtype;
     bool return_sequences;                   // return the outputs of all steps
@@ -122,22 +122,22 @@ MU_API mu_layer *mu_gru_with(const mu_gru_args *args);
 typedef struct mu_conv_lstm_args {
     size_t size;
     const char *given;
-    int filters, kernel_size;                // filters: channels of the states and of the output
+    int filters, kernel_size; // filters: channels of the states and of the output
     mu_keyword_only only_;
     int kernel_size_per_axis[3];
-    int strides, strides_per_axis[3];        // of the input's convolution; default 1
-    int dilation_rate, dilation_rate_per_axis[3];  // distance of the kernel's elements over the input; default 1
-    const char *padding;                     // of the input's convolution: "valid" (default) or "same"
-    const char *activation;                  // default "tanh"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
-    mu_any_initializer recurrent_initializer; // default "orthogonal"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    int strides, strides_per_axis[3];             // of the input's convolution; default 1
+    int dilation_rate, dilation_rate_per_axis[3]; // distance of the kernel's elements over the input; default 1
+    const char *padding;                          // of the input's convolution: "valid" (default) or "same"
+    const char *activation;                       // default "tanh"
+    bool no_bias;                                 // leave the bias out
+    mu_any_initializer kernel_initializer;        // default "glorot_uniform"
+    mu_any_initializer recurrent_initializer;     // default "orthogonal"
+    mu_any_initializer bias_initializer;          // default "zeros"
     mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
-    double dropout;                          // share of the input dropped in training, alike in all steps
-    double recurrent_dropout;                // share of the state dropped in training, alike in all steps
-    uint64_t seed;                           // of dropout; default: from the program's seed
+    double dropout;           // share of the input dropped in training, alike in all steps
+    double recurrent_dropout; // share of the state dropped in training, alike in all steps
+    uint64_t seed;            // of dropout; default: from the program's seed
     const char *name;
     const char *dtype;
     bool return_sequences;                   // return the outputs of all steps
@@ -170,17 +170,17 @@ MU_API mu_layer *mu_conv_lstm3d_with(const mu_conv_lstm_args *args);
 typedef struct mu_simple_rnn_cell_args {
     size_t size;
     const char *given;
-    int units;                               // size of the state and of the output
+    int units; // size of the state and of the output
     mu_keyword_only only_;
-    const char *activation;                  // default "tanh"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    const char *activation;                   // default "tanh"
+    bool no_bias;                             // leave the bias out
+    mu_any_initializer kernel_initializer;    // default "glorot_uniform"
     mu_any_initializer recurrent_initializer; // default "orthogonal"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_initializer bias_initializer;      // default "zeros"
     mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
-    double dropout, recurrent_dropout;       // as in mu_simple_rnn
-    uint64_t seed;                           // of dropout; default: from the program's seed
+    double dropout, recurrent_dropout; // as in mu_simple_rnn
+    uint64_t seed;                     // of dropout; default: from the program's seed
     const char *name;
     const char *dtype;
 } mu_simple_rnn_cell_args;
@@ -191,21 +191,21 @@ MU_API mu_layer *mu_simple_rnn_cell_with(const mu_simple_rnn_cell_args *args);
 typedef struct mu_lstm_cell_args {
     size_t size;
     const char *given;
-    int units;                               // size of each state and of the output
+    int units; // size of each state and of the output
     mu_keyword_only only_;
-    const char *activation;                  // default "tanh"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    const char *activation;                   // default "tanh"
+    bool no_bias;                             // leave the bias out
+    mu_any_initializer kernel_initializer;    // default "glorot_uniform"
     mu_any_initializer recurrent_initializer; // default "orthogonal"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_initializer bias_initializer;      // default "zeros"
     mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
-    double dropout, recurrent_dropout;       // as in mu_lstm
-    uint64_t seed;                           // of dropout; default: from the program's seed
+    double dropout, recurrent_dropout; // as in mu_lstm
+    uint64_t seed;                     // of dropout; default: from the program's seed
     const char *name;
     const char *dtype;
-    const char *recurrent_activation;        // of the gates; default "sigmoid"
-    bool no_unit_forget_bias;                // the forget gate's bias does not begin with 1
+    const char *recurrent_activation; // of the gates; default "sigmoid"
+    bool no_unit_forget_bias;         // the forget gate's bias does not begin with 1
 } mu_lstm_cell_args;
 // mu_lstm_cell makes the cell of mu_lstm.
 #define mu_lstm_cell(...) mu_lstm_cell_with(MU_ARGS(mu_lstm_cell_args, #__VA_ARGS__, __VA_ARGS__))
@@ -214,21 +214,21 @@ MU_API mu_layer *mu_lstm_cell_with(const mu_lstm_cell_args *args);
 typedef struct mu_gru_cell_args {
     size_t size;
     const char *given;
-    int units;                               // size of the state and of the output
+    int units; // size of the state and of the output
     mu_keyword_only only_;
-    const char *activation;                  // default "tanh"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
+    const char *activation;                   // default "tanh"
+    bool no_bias;                             // leave the bias out
+    mu_any_initializer kernel_initializer;    // default "glorot_uniform"
     mu_any_initializer recurrent_initializer; // default "orthogonal"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    mu_any_initializer bias_initializer;      // default "zeros"
     mu_any_regularizer kernel_regularizer, recurrent_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, recurrent_constraint, bias_constraint;
-    double dropout, recurrent_dropout;       // as in mu_gru
-    uint64_t seed;                           // of dropout; default: from the program's seed
+    double dropout, recurrent_dropout; // as in mu_gru
+    uint64_t seed;                     // of dropout; default: from the program's seed
     const char *name;
     const char *dtype;
-    const char *recurrent_activation;        // of the gates; default "sigmoid"
-    bool no_reset_after;                     // multiply the state by the reset gate before its matrix product
+    const char *recurrent_activation; // of the gates; default "sigmoid"
+    bool no_reset_after;              // multiply the state by the reset gate before its matrix product
 } mu_gru_cell_args;
 // mu_gru_cell makes the cell of mu_gru.
 #define mu_gru_cell(...) mu_gru_cell_with(MU_ARGS(mu_gru_cell_args, #__VA_ARGS__, __VA_ARGS__))
@@ -239,7 +239,7 @@ MU_API mu_layer *mu_gru_cell_with(const mu_gru_cell_args *args);
 #ifndef __cplusplus
 #define mu_stacked_rnn_cells(...) mu_stacked_rnn_cells_of((mu_layer *const[]){__VA_ARGS__, MU_END})
 #endif
-MU_API mu_layer *mu_stacked_rnn_cells_of(mu_layer *const *cells);  // `cells` ends with MU_END
+MU_API mu_layer *mu_stacked_rnn_cells_of(mu_layer *const *cells); // `cells` ends with MU_END
 
 #define MU_MAX_CELL_STATES 16
 
@@ -248,14 +248,14 @@ typedef struct mu_rnn_args {
     const char *given;
     mu_layer *cell;
     mu_keyword_only only_;
-    bool return_sequences;                   // return the outputs of all steps
-    bool return_state;                       // return the last states too
-    bool go_backwards;                       // from the last step to the first; outputs are in that order
-    bool unroll;                             // a copy of the step's ops for each step, instead of a loop
-    bool stateful;                           // a batch begins with the states that the batch before ended with
-    bool zero_output_for_mask;               // a step that the mask leaves out gives zeros
-    int64_t state_size[MU_MAX_CELL_STATES];  // of each state of a cell of your own; ends with 0
-    int64_t output_size;                     // of a cell of your own; default: state_size[0]
+    bool return_sequences;                  // return the outputs of all steps
+    bool return_state;                      // return the last states too
+    bool go_backwards;                      // from the last step to the first; outputs are in that order
+    bool unroll;                            // a copy of the step's ops for each step, instead of a loop
+    bool stateful;                          // a batch begins with the states that the batch before ended with
+    bool zero_output_for_mask;              // a step that the mask leaves out gives zeros
+    int64_t state_size[MU_MAX_CELL_STATES]; // of each state of a cell of your own; ends with 0
+    int64_t output_size;                    // of a cell of your own; default: state_size[0]
     const char *name;
     const char *dtype;
 } mu_rnn_args;
@@ -273,10 +273,10 @@ MU_API mu_status mu_layer_reset_states(mu_layer *layer);
 typedef struct mu_bidirectional_args {
     size_t size;
     const char *given;
-    mu_layer *layer;                         // a recurrent layer
+    mu_layer *layer; // a recurrent layer
     mu_keyword_only only_;
-    const char *merge_mode;                  // "concat" (default), "sum", "mul", "ave", or "none": a list of both
-    mu_layer *backward_layer;                // default: a layer like `layer` that goes backwards
+    const char *merge_mode;   // "concat" (default), "sum", "mul", "ave", or "none": a list of both
+    mu_layer *backward_layer; // default: a layer like `layer` that goes backwards
     const char *name;
     const char *dtype;
 } mu_bidirectional_args;

@@ -22,12 +22,12 @@ typedef struct mu_rpc_server mu_rpc_server; // answers calls of any number of cl
 typedef struct mu_rpc_server_args {
     size_t size;
     const char *given;
-    const char *rpc_layer;  // "muster", the only one
-    const char *address;    // "host:port" where the server listens; port 0: the system chooses
+    const char *rpc_layer; // "muster", the only one
+    const char *address;   // "host:port" where the server listens; port 0: the system chooses
     mu_keyword_only only_;
-    int max_clients;        // connections at the same time; default 256
-    int max_threads;        // calls that run at the same time; default 64
-    int credits;            // calls of one client that the server holds at the same time; default 256
+    int max_clients; // connections at the same time; default 256
+    int max_threads; // calls that run at the same time; default 64
+    int credits;     // calls of one client that the server holds at the same time; default 256
     // bytes of arguments and results that the server holds at the same time; further calls fail with
     // RESOURCE_EXHAUSTED; default 4 GiB
     int64_t max_bytes;
@@ -47,11 +47,11 @@ typedef struct mu_rpc_server_register_args {
     size_t size;
     const char *given;
     mu_rpc_server *server;
-    const char *name;         // at most 200 bytes
+    const char *name; // at most 200 bytes
     mu_keyword_only only_;
-    mu_rpc_method *fn;        // one of fn and function
-    void *arg;                // passed to fn; must live as long as the server
-    mu_function *function;    // retained; calls of it run one after the other
+    mu_rpc_method *fn;     // one of fn and function
+    void *arg;             // passed to fn; must live as long as the server
+    mu_function *function; // retained; calls of it run one after the other
     // Which arguments fn takes, such as "(int32[], {rows: float32[?, 64]})": element type and shape of each tensor,
     // with ? for an axis of any size and [*] for any shape; lists in round, maps in curly brackets. Other arguments are
     // refused before fn is called. Default: any.
@@ -98,8 +98,8 @@ typedef struct mu_rpc_client_args {
     bool list_registered_methods;
     // While the server cannot be reached, calls fail with UNAVAILABLE; default: they wait for it until their deadline.
     bool fail_fast;
-    int max_waiting;       // calls that wait to be sent; further ones fail with RESOURCE_EXHAUSTED; default 65536
-    int64_t max_bytes;     // bytes of results that arrive at the same time; default 4 GiB
+    int max_waiting;   // calls that wait to be sent; further ones fail with RESOURCE_EXHAUSTED; default 65536
+    int64_t max_bytes; // bytes of results that arrive at the same time; default 4 GiB
 } mu_rpc_client_args;
 
 // mu_rpc_client_new makes a client, which begins to connect; the server may start later. Errors: INVALID_ARGUMENT for
@@ -125,7 +125,7 @@ typedef struct mu_rpc_call_args {
     const char *given;
     mu_rpc_client *client;
     const char *method;
-    mu_value *arguments;   // of tensors and variables, whose values are read now; default: none. Copied
+    mu_value *arguments; // of tensors and variables, whose values are read now; default: none. Copied
     mu_keyword_only only_;
     int64_t timeout_in_ms; // default: the client's
 } mu_rpc_call_args;

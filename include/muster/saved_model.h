@@ -19,9 +19,9 @@ MU_API mu_status mu_save_model(mu_model *model, const char *path);
 typedef struct mu_load_model_args {
     size_t size;
     const char *given;
-    const char *path;         // of a .keras file
+    const char *path; // of a .keras file
     mu_keyword_only only_;
-    bool no_compile;          // leave out optimizer, loss and metrics
+    bool no_compile; // leave out optimizer, loss and metrics
 } mu_load_model_args;
 
 // mu_load_model makes the model that a .keras file describes, compiles it and loads its weights and the state of its

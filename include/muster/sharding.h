@@ -26,7 +26,7 @@ typedef struct mu_partitioner mu_partitioner;
 typedef struct mu_fixed_shards_partitioner_args {
     size_t size;
     const char *given;
-    int64_t num_shards;        // 1 or more; an axis with fewer rows gets one part for each row
+    int64_t num_shards; // 1 or more; an axis with fewer rows gets one part for each row
     mu_keyword_only only_;
 } mu_fixed_shards_partitioner_args;
 
@@ -39,10 +39,10 @@ MU_API mu_partitioner *mu_fixed_shards_partitioner_with(const mu_fixed_shards_pa
 typedef struct mu_min_size_partitioner_args {
     size_t size;
     const char *given;
-    int64_t min_shard_bytes;   // default 262144
-    int64_t max_shards;        // default 1: no partitioning
+    int64_t min_shard_bytes; // default 262144
+    int64_t max_shards;      // default 1: no partitioning
     mu_keyword_only only_;
-    int64_t bytes_per_string;  // counted for an element of TensorFlow's type string (number 7); default 16
+    int64_t bytes_per_string; // counted for an element of TensorFlow's type string (number 7); default 16
 } mu_min_size_partitioner_args;
 
 // mu_min_size_partitioner makes as many parts as there are times min_shard_bytes in the variable, rounded up (so parts
@@ -54,10 +54,10 @@ MU_API mu_partitioner *mu_min_size_partitioner_with(const mu_min_size_partitione
 typedef struct mu_max_size_partitioner_args {
     size_t size;
     const char *given;
-    int64_t max_shard_bytes;   // 1 or more
-    int64_t max_shards;        // default: no limit
+    int64_t max_shard_bytes; // 1 or more
+    int64_t max_shards;      // default: no limit
     mu_keyword_only only_;
-    int64_t bytes_per_string;  // as above
+    int64_t bytes_per_string; // as above
 } mu_max_size_partitioner_args;
 
 // mu_max_size_partitioner makes parts of at most max_shard_bytes, of one row at least, at most max_shards of them.
@@ -68,8 +68,8 @@ MU_API mu_partitioner *mu_max_size_partitioner_with(const mu_max_size_partitione
 // mu_partitioner_new makes a partitioner from a function of the program. It writes one count per axis of the shape and
 // returns how many it wrote; 0 or less means that it has no answer, which is an error where the partitioner is used. To
 // fail with an error of its own, it calls mu_fail.
-MU_API mu_partitioner *mu_partitioner_new(int (*fn)(const mu_shape *shape, mu_dtype dtype,
-                                                    int64_t counts[MU_MAX_RANK], void *arg), void *arg);
+MU_API mu_partitioner *
+mu_partitioner_new(int (*fn)(const mu_shape *shape, mu_dtype dtype, int64_t counts[MU_MAX_RANK], void *arg), void *arg);
 
 // mu_partitioner_call returns the number of counts that the partitioner writes, the shape's rank. Only `axis` may get
 // more than one part; a negative one counts from the end. A function of the program does not get the axis. Errors (-1):
@@ -81,26 +81,26 @@ MU_API int mu_partitioner_call(mu_partitioner *partitioner, const mu_shape *shap
 
 // The part of a variable whose initial value is requested.
 typedef struct mu_partition_info {
-    mu_shape full_shape;              // of the whole variable
-    mu_shape shape;                   // of the part
-    int64_t offset[MU_MAX_RANK];      // where the part begins
+    mu_shape full_shape;         // of the whole variable
+    mu_shape shape;              // of the part
+    int64_t offset[MU_MAX_RANK]; // where the part begins
     mu_dtype dtype;
 } mu_partition_info;
 
 typedef struct mu_sharded_variable_args {
     size_t size;
     const char *given;
-    mu_tensor *initial_value;         // the whole value; or give initial_value_fn
-    const char *name;                 // default "Variable"
+    mu_tensor *initial_value; // the whole value; or give initial_value_fn
+    const char *name;         // default "Variable"
     mu_keyword_only only_;
-    mu_partitioner *partitioner;      // default: a plain variable
+    mu_partitioner *partitioner; // default: a plain variable
     // Returns the value of one part, or the whole value, of which the part is then taken. Called once per part if shape
     // and dtype are given, otherwise once with NULL for the whole value.
     mu_tensor *(*initial_value_fn)(const mu_partition_info *info, void *arg);
     void *arg;
-    const mu_shape *shape;            // of the whole variable; for initial_value_fn
+    const mu_shape *shape; // of the whole variable; for initial_value_fn
     mu_dtype dtype;
-    bool not_trainable;               // these four as in mu_variable_new, for each part
+    bool not_trainable; // these four as in mu_variable_new, for each part
     mu_variable_synchronization synchronization;
     mu_variable_aggregation aggregation;
     bool trainable;
@@ -153,11 +153,11 @@ MU_API mu_tensor *mu_variable_sparse_read(mu_variable *variable, mu_tensor *indi
 typedef struct mu_nn_embedding_lookup_args {
     size_t size;
     const char *given;
-    mu_variable *params;              // the table, sharded or not
-    mu_tensor *ids;                   // int32 or int64, any shape
+    mu_variable *params; // the table, sharded or not
+    mu_tensor *ids;      // int32 or int64, any shape
     mu_keyword_only only_;
-    const char *partition_strategy;   // "div" (default): parts hold ranges of ids; "mod": part i holds i, i + parts, …
-    double max_norm;                  // rows with a larger L2 norm are scaled down to it; default: no limit
+    const char *partition_strategy; // "div" (default): parts hold ranges of ids; "mod": part i holds i, i + parts, …
+    double max_norm;                // rows with a larger L2 norm are scaled down to it; default: no limit
 } mu_nn_embedding_lookup_args;
 
 // mu_nn_embedding_lookup returns the rows of the table with these ids: ids.shape + row.shape. Errors: INVALID_ARGUMENT
@@ -169,18 +169,18 @@ MU_API mu_tensor *mu_nn_embedding_lookup_with(const mu_nn_embedding_lookup_args 
 typedef struct mu_nn_embedding_lookup_sparse_args {
     size_t size;
     const char *given;
-    mu_variable *params;              // the table, sharded or not
-    mu_tensor *ids;                   // [n], int32 or int64
-    mu_tensor *rows;                  // [n], int32 or int64, ascending: the row of the result that each id belongs to
+    mu_variable *params; // the table, sharded or not
+    mu_tensor *ids;      // [n], int32 or int64
+    mu_tensor *rows;     // [n], int32 or int64, ascending: the row of the result that each id belongs to
     mu_keyword_only only_;
-    mu_tensor *weights;               // [n], of the table's type; default: 1 each
-    int64_t n_rows;                   // of the result; default: the last row + 1
-    const char *combiner;             // "mean" (default), "sum" or "sqrtn" (sum / root of the sum of squared weights)
-    const char *partition_strategy;   // as above
-    double max_norm;                  // as above, before combining
+    mu_tensor *weights;             // [n], of the table's type; default: 1 each
+    int64_t n_rows;                 // of the result; default: the last row + 1
+    const char *combiner;           // "mean" (default), "sum" or "sqrtn" (sum / root of the sum of squared weights)
+    const char *partition_strategy; // as above
+    double max_norm;                // as above, before combining
     // Of the safe lookup only: the id whose row is used for a result row without ids; default: zeros.
     int64_t default_id;
-    bool has_default_id;              // set it to use default_id
+    bool has_default_id; // set it to use default_id
 } mu_nn_embedding_lookup_sparse_args;
 
 // mu_nn_embedding_lookup_sparse combines the table's rows of several ids into one row each: [n_rows] + row.shape.

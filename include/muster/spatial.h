@@ -25,14 +25,14 @@ typedef struct mu_conv_args {
     int filters, kernel_size;
     mu_keyword_only only_;
     int kernel_size_per_axis[3];
-    int strides, strides_per_axis[3];        // default 1
-    int dilation_rate, dilation_rate_per_axis[3];  // distance of the kernel's elements; default 1
-    int groups;                              // of channels, each with filters of its own; default 1
-    const char *padding;                     // "valid" (default) or "same"; mu_conv1d also "causal"
-    const char *activation;                  // default "linear"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    int strides, strides_per_axis[3];             // default 1
+    int dilation_rate, dilation_rate_per_axis[3]; // distance of the kernel's elements; default 1
+    int groups;                                   // of channels, each with filters of its own; default 1
+    const char *padding;                          // "valid" (default) or "same"; mu_conv1d also "causal"
+    const char *activation;                       // default "linear"
+    bool no_bias;                                 // leave the bias out
+    mu_any_initializer kernel_initializer;        // default "glorot_uniform"
+    mu_any_initializer bias_initializer;          // default "zeros"
     mu_any_regularizer kernel_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
@@ -55,14 +55,14 @@ typedef struct mu_conv_transpose_args {
     int filters, kernel_size;
     mu_keyword_only only_;
     int kernel_size_per_axis[3];
-    int strides, strides_per_axis[3];        // default 1
-    int dilation_rate, dilation_rate_per_axis[3];  // distance of the kernel's elements; default 1
-    int output_padding, output_padding_per_axis[3];  // below strides; default: see below
-    const char *padding;                     // "valid" (default) or "same"
-    const char *activation;                  // default "linear"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer kernel_initializer;   // default "glorot_uniform"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    int strides, strides_per_axis[3];               // default 1
+    int dilation_rate, dilation_rate_per_axis[3];   // distance of the kernel's elements; default 1
+    int output_padding, output_padding_per_axis[3]; // below strides; default: see below
+    const char *padding;                            // "valid" (default) or "same"
+    const char *activation;                         // default "linear"
+    bool no_bias;                                   // leave the bias out
+    mu_any_initializer kernel_initializer;          // default "glorot_uniform"
+    mu_any_initializer bias_initializer;            // default "zeros"
     mu_any_regularizer kernel_regularizer, bias_regularizer;
     mu_any_constraint kernel_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
@@ -87,14 +87,14 @@ typedef struct mu_depthwise_conv_args {
     int kernel_size;
     mu_keyword_only only_;
     int kernel_size_per_axis[3];
-    int strides, strides_per_axis[3];        // default 1
-    int dilation_rate, dilation_rate_per_axis[3];  // distance of the kernel's elements; default 1
-    int depth_multiplier;                    // filters for each channel; default 1
-    const char *padding;                     // "valid" (default) or "same"
-    const char *activation;                  // default "linear"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer depthwise_initializer; // default "glorot_uniform"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    int strides, strides_per_axis[3];             // default 1
+    int dilation_rate, dilation_rate_per_axis[3]; // distance of the kernel's elements; default 1
+    int depth_multiplier;                         // filters for each channel; default 1
+    const char *padding;                          // "valid" (default) or "same"
+    const char *activation;                       // default "linear"
+    bool no_bias;                                 // leave the bias out
+    mu_any_initializer depthwise_initializer;     // default "glorot_uniform"
+    mu_any_initializer bias_initializer;          // default "zeros"
     mu_any_regularizer depthwise_regularizer, bias_regularizer;
     mu_any_constraint depthwise_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
@@ -114,14 +114,14 @@ typedef struct mu_separable_conv_args {
     int filters, kernel_size;
     mu_keyword_only only_;
     int kernel_size_per_axis[3];
-    int strides, strides_per_axis[3];        // default 1
-    int dilation_rate, dilation_rate_per_axis[3];  // distance of the kernel's elements; default 1
-    int depth_multiplier;                    // filters for each channel; default 1
-    const char *padding;                     // "valid" (default) or "same"
-    const char *activation;                  // default "linear"
-    bool no_bias;                            // leave the bias out
-    mu_any_initializer depthwise_initializer, pointwise_initializer;  // default "glorot_uniform"
-    mu_any_initializer bias_initializer;     // default "zeros"
+    int strides, strides_per_axis[3];                                // default 1
+    int dilation_rate, dilation_rate_per_axis[3];                    // distance of the kernel's elements; default 1
+    int depth_multiplier;                                            // filters for each channel; default 1
+    const char *padding;                                             // "valid" (default) or "same"
+    const char *activation;                                          // default "linear"
+    bool no_bias;                                                    // leave the bias out
+    mu_any_initializer depthwise_initializer, pointwise_initializer; // default "glorot_uniform"
+    mu_any_initializer bias_initializer;                             // default "zeros"
     mu_any_regularizer depthwise_regularizer, pointwise_regularizer, bias_regularizer;
     mu_any_constraint depthwise_constraint, pointwise_constraint, bias_constraint;
     mu_any_regularizer activity_regularizer; // of the output
@@ -141,11 +141,11 @@ MU_API mu_layer *mu_separable_conv2d_with(const mu_separable_conv_args *args);
 typedef struct mu_pool_args {
     size_t size;
     const char *given;
-    int pool_size;                           // default 2
+    int pool_size; // default 2
     mu_keyword_only only_;
     int pool_size_per_axis[3];
-    int strides, strides_per_axis[3];        // default: the size of the pool
-    const char *padding;                     // "valid" (default) or "same"
+    int strides, strides_per_axis[3]; // default: the size of the pool
+    const char *padding;              // "valid" (default) or "same"
     const char *name;
     const char *dtype;
 } mu_pool_args;
@@ -167,7 +167,7 @@ typedef struct mu_global_pool_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    bool keepdims;                           // keep the pooled axes, with size 1
+    bool keepdims; // keep the pooled axes, with size 1
     const char *name;
     const char *dtype;
 } mu_global_pool_args;
@@ -191,7 +191,7 @@ MU_API mu_layer *mu_global_average_pool3d_with(const mu_global_pool_args *args);
 typedef struct mu_adaptive_pool_args {
     size_t size;
     const char *given;
-    int output_size;                         // elements of y along each spatial axis
+    int output_size; // elements of y along each spatial axis
     mu_keyword_only only_;
     int output_size_per_axis[3];
     const char *name;
@@ -224,7 +224,7 @@ MU_API mu_layer *mu_adaptive_average_pool3d_with(const mu_adaptive_pool_args *ar
 typedef struct mu_up_sampling1d_args {
     size_t size;
     const char *given;
-    int factor;                              // Keras's size; default 2
+    int factor; // Keras's size; default 2
     mu_keyword_only only_;
     const char *name;
     const char *dtype;
@@ -236,7 +236,7 @@ MU_API mu_layer *mu_up_sampling1d_with(const mu_up_sampling1d_args *args);
 typedef struct mu_up_sampling2d_args {
     size_t size;
     const char *given;
-    int factor;                              // Keras's size; default 2
+    int factor; // Keras's size; default 2
     mu_keyword_only only_;
     int factor_per_axis[3];
     // "nearest" (default), "bilinear", "bicubic", "lanczos3", "lanczos5" or "area"
@@ -252,7 +252,7 @@ MU_API mu_layer *mu_up_sampling2d_with(const mu_up_sampling2d_args *args);
 typedef struct mu_up_sampling3d_args {
     size_t size;
     const char *given;
-    int factor;                              // Keras's size; default 2
+    int factor; // Keras's size; default 2
     mu_keyword_only only_;
     int factor_per_axis[3];
     const char *name;
@@ -265,9 +265,9 @@ MU_API mu_layer *mu_up_sampling3d_with(const mu_up_sampling3d_args *args);
 typedef struct mu_zero_padding_args {
     size_t size;
     const char *given;
-    int padding;                             // zeros on each side; default 1
+    int padding; // zeros on each side; default 1
     mu_keyword_only only_;
-    int padding_per_side[6];                 // before and after the first axis, the second, the third
+    int padding_per_side[6]; // before and after the first axis, the second, the third
     const char *name;
     const char *dtype;
 } mu_zero_padding_args;
@@ -282,9 +282,9 @@ MU_API mu_layer *mu_zero_padding3d_with(const mu_zero_padding_args *args);
 typedef struct mu_cropping_args {
     size_t size;
     const char *given;
-    int cropping;                            // elements to remove on each side; default 1, mu_cropping2d: 0
+    int cropping; // elements to remove on each side; default 1, mu_cropping2d: 0
     mu_keyword_only only_;
-    int cropping_per_side[6];                // before and after the first axis, the second, the third
+    int cropping_per_side[6]; // before and after the first axis, the second, the third
     const char *name;
     const char *dtype;
 } mu_cropping_args;

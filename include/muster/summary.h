@@ -33,11 +33,11 @@ typedef struct mu_summary_histogram_args {
     const char *given;
     mu_summary_writer *writer;
     const char *name;
-    mu_tensor *data;              // numbers of any shape; those that are not finite are left out
+    mu_tensor *data; // numbers of any shape; those that are not finite are left out
     int64_t step;
     mu_keyword_only only_;
-    int buckets;                  // of equal widths from the least number to the greatest; default 30
-    mu_tensor *step_tensor;       // instead of step: an integer scalar
+    int buckets;            // of equal widths from the least number to the greatest; default 30
+    mu_tensor *step_tensor; // instead of step: an integer scalar
 } mu_summary_histogram_args;
 // mu_summary_histogram records how many numbers are in each bucket. If all numbers are the same, the last one has them.
 #define mu_summary_histogram(...) \
@@ -49,11 +49,11 @@ typedef struct mu_summary_image_args {
     const char *given;
     mu_summary_writer *writer;
     const char *name;
-    mu_tensor *data;              // [images, height, width, 1 to 4 channels]: uint8, or floats from 0 to 1
+    mu_tensor *data; // [images, height, width, 1 to 4 channels]: uint8, or floats from 0 to 1
     int64_t step;
     mu_keyword_only only_;
-    int max_outputs;              // so many of the images at most; default 3
-    mu_tensor *step_tensor;       // instead of step: an integer scalar
+    int max_outputs;        // so many of the images at most; default 3
+    mu_tensor *step_tensor; // instead of step: an integer scalar
 } mu_summary_image_args;
 // mu_summary_image records images, as PNG.
 #define mu_summary_image(...) mu_summary_image_with(MU_ARGS(mu_summary_image_args, #__VA_ARGS__, __VA_ARGS__))

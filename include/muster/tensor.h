@@ -22,7 +22,7 @@ typedef enum mu_dtype {
     MU_U8 = 4,
     MU_I16 = 5,
     MU_I8 = 6,
-    MU_STRING = 7,  // byte strings, on the host alone
+    MU_STRING = 7, // byte strings, on the host alone
     MU_I64 = 9,
     MU_BOOL = 10,
     MU_BF16 = 14,
@@ -39,11 +39,11 @@ MU_API size_t mu_dtype_bytes(mu_dtype dtype);
 MU_API mu_dtype mu_dtype_from_name(const char *name);
 
 #define MU_MAX_RANK 8
-#define MU_UNKNOWN ((int64_t)-1)  // a dimension that a trace does not know
+#define MU_UNKNOWN  ((int64_t)-1) // a dimension that a trace does not know
 
 typedef struct mu_shape {
-    int rank;                   // 0: scalar
-    int64_t dims[MU_MAX_RANK];  // MU_UNKNOWN only in traces
+    int rank;                  // 0: scalar
+    int64_t dims[MU_MAX_RANK]; // MU_UNKNOWN only in traces
 } mu_shape;
 
 // mu_shape_make makes a shape of `rank` dimensions. It does not fail: what takes the shape refuses one that is not
@@ -60,22 +60,22 @@ MU_API mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, c
 // mu_tensor_wrap makes a tensor that uses the caller's memory without a copy. release(arg) is called once, when the
 // last user releases the tensor (NULL: the memory outlives all users). It is not called if mu_tensor_wrap fails; errors
 // as mu_tensor_new.
-MU_API mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data,
-                                 void (*release)(void *arg), void *arg);
+MU_API mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data, void (*release)(void *arg),
+                                 void *arg);
 
 // mu_constant makes a scalar; mu_vector_f32 a one-dimensional tensor of n copied numbers. Errors: INVALID_ARGUMENT for
 // a number that an integer type cannot represent.
 MU_API mu_tensor *mu_constant(mu_dtype dtype, double value);
 MU_API mu_tensor *mu_vector_f32(int64_t n, const float *values);
 
-MU_API mu_dtype mu_tensor_dtype(const mu_tensor *tensor);  // the element type
-MU_API mu_shape mu_tensor_shape(const mu_tensor *tensor);  // MU_UNKNOWN dimensions only in traces
-MU_API int mu_tensor_rank(const mu_tensor *tensor);  // the number of axes; 0 for a scalar
+MU_API mu_dtype mu_tensor_dtype(const mu_tensor *tensor); // the element type
+MU_API mu_shape mu_tensor_shape(const mu_tensor *tensor); // MU_UNKNOWN dimensions only in traces
+MU_API int mu_tensor_rank(const mu_tensor *tensor);       // the number of axes; 0 for a scalar
 // mu_tensor_dim returns the size of an axis; negative axes count from the end. Errors (-1): INVALID_ARGUMENT for
 // another.
 MU_API int64_t mu_tensor_dim(const mu_tensor *tensor, int axis);
-MU_API int64_t mu_tensor_elements(const mu_tensor *tensor);       // MU_UNKNOWN if a dimension is
-MU_API bool mu_tensor_is_symbolic(const mu_tensor *tensor);  // whether it is a value in a trace, without elements
+MU_API int64_t mu_tensor_elements(const mu_tensor *tensor); // MU_UNKNOWN if a dimension is
+MU_API bool mu_tensor_is_symbolic(const mu_tensor *tensor); // whether it is a value in a trace, without elements
 
 // mu_tensor_data returns the elements, row-major; they belong to the tensor. Errors: FAILED_PRECONDITION for a symbolic
 // tensor; INVALID_ARGUMENT for strings (mu_tensor_string).
@@ -133,17 +133,17 @@ typedef enum mu_value_kind {
     MU_VALUE_PER_REPLICA,
     MU_VALUE_MIRRORED,
     MU_VALUE_SLICES,
-    MU_VALUE_PER_WORKER,  // a per-worker value of a coordinator
-    MU_VALUE_REMOTE       // the result of a call that a coordinator scheduled
+    MU_VALUE_PER_WORKER, // a per-worker value of a coordinator
+    MU_VALUE_REMOTE      // the result of a call that a coordinator scheduled
 } mu_value_kind;
 
-MU_API mu_value *mu_of(mu_tensor *tensor);  // the tensor as a value
+MU_API mu_value *mu_of(mu_tensor *tensor); // the tensor as a value
 // mu_list and mu_map make containers, which retain their elements; the last argument is MU_END. Elements are mu_value *
 // or mu_tensor *; an array may hold mu_tensor * too, after a cast. Errors: INVALID_ARGUMENT for other elements, for
 // NULL, and for containers nested deeper than 1,000 levels.
 MU_API mu_value *mu_list(void *first, ...);
 MU_API mu_value *mu_list_of(int n, mu_value *const *items);
-MU_API mu_value *mu_map(const char *first_key, ...);  // key, element, key, element, …, MU_END
+MU_API mu_value *mu_map(const char *first_key, ...); // key, element, key, element, …, MU_END
 MU_API mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *items);
 
 // mu_indexed_slices makes a sparse value: row indices[i] of a tensor of shape `dims` is values[i], all other rows are
@@ -151,13 +151,13 @@ MU_API mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *item
 // or of int8 or int16, which become int32; values: [n, dims[1], …].
 MU_API mu_value *mu_indexed_slices(mu_tensor *values, mu_tensor *indices, int rank, const int64_t *dims);
 
-MU_API mu_value_kind mu_value_kind_of(const mu_value *value);  // what kind of value it is
-MU_API int mu_value_count(const mu_value *value);              // number of elements or components; 1 for a leaf
+MU_API mu_value_kind mu_value_kind_of(const mu_value *value); // what kind of value it is
+MU_API int mu_value_count(const mu_value *value);             // number of elements or components; 1 for a leaf
 // mu_value_at returns element i of a list or map, or component i of a per-replica value; mu_value_get the element with
 // a key. Both belong to the container. Errors: OUT_OF_RANGE for another i; NOT_FOUND if the map has no such key.
 MU_API mu_value *mu_value_at(const mu_value *value, int i);
 MU_API mu_value *mu_value_get(const mu_value *map, const char *key);
-MU_API const char *mu_value_key(const mu_value *map, int i);  // key of element i, belongs to the map; or NULL
+MU_API const char *mu_value_key(const mu_value *map, int i); // key of element i, belongs to the map; or NULL
 // mu_at returns the tensor in element i of a list or map (a single tensor is its own element 0). Errors: OUT_OF_RANGE
 // for another i; those of mu_value_tensor.
 MU_API mu_tensor *mu_at(const mu_value *value, int i);

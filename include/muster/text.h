@@ -30,17 +30,17 @@ typedef struct mu_string_lookup_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int max_tokens;                          // with the special tokens; default: no limit
-    int num_oov_indices;                     // default 1; 0: a token that is not in the vocabulary is an error
-    const char *mask_token;                  // default: none
-    const char *oov_token;                   // default "[UNK]"
-    const char *const *vocabulary;           // n_vocabulary strings, with the special tokens in front or without
+    int max_tokens;                // with the special tokens; default: no limit
+    int num_oov_indices;           // default 1; 0: a token that is not in the vocabulary is an error
+    const char *mask_token;        // default: none
+    const char *oov_token;         // default "[UNK]"
+    const char *const *vocabulary; // n_vocabulary strings, with the special tokens in front or without
     int n_vocabulary;
-    const double *idf_weights;               // n_idf_weights: one for each token, for "tf_idf"
+    const double *idf_weights; // n_idf_weights: one for each token, for "tf_idf"
     int n_idf_weights;
-    bool invert;                             // from indices (integers) to strings
-    const char *output_mode;                 // "int" (default; int64), "one_hot", "multi_hot", "count" or "tf_idf"
-    bool pad_to_max_tokens;                  // encodings have max_tokens columns, whatever the vocabulary has
+    bool invert;             // from indices (integers) to strings
+    const char *output_mode; // "int" (default; int64), "one_hot", "multi_hot", "count" or "tf_idf"
+    bool pad_to_max_tokens;  // encodings have max_tokens columns, whatever the vocabulary has
     // n_salt numbers, 1 or 2: of several out-of-vocabulary indices, a token gets one by SipHash with this key; default:
     // by FarmHash
     const int64_t *salt;
@@ -56,21 +56,21 @@ typedef struct mu_integer_lookup_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int max_tokens;                          // as above
-    int num_oov_indices;                     // default 1
-    int64_t mask_token;                      // default: none
-    int64_t oov_token;                       // default -1
-    const int64_t *vocabulary;               // n_vocabulary integers
+    int max_tokens;            // as above
+    int num_oov_indices;       // default 1
+    int64_t mask_token;        // default: none
+    int64_t oov_token;         // default -1
+    const int64_t *vocabulary; // n_vocabulary integers
     int n_vocabulary;
     const double *idf_weights;
     int n_idf_weights;
     bool invert;
-    const char *output_mode;                 // as in mu_string_lookup_args
+    const char *output_mode; // as in mu_string_lookup_args
     bool pad_to_max_tokens;
     // how an integer gets one of several out-of-vocabulary indices: "floormod" (default), its remainder, or "farmhash",
     // a hash of its decimal digits
     const char *oov_method;
-    const int64_t *salt;                     // as above, with .oov_method = "farmhash"
+    const int64_t *salt; // as above, with .oov_method = "farmhash"
     int n_salt;
     const char *name;
     const char *dtype;
@@ -86,16 +86,16 @@ typedef struct mu_text_vectorization_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    int max_tokens;                          // with the special tokens; default: no limit
+    int max_tokens; // with the special tokens; default: no limit
     // "lower_and_strip_punctuation" (default), "lower", "strip_punctuation" or "none"; of ASCII letters and punctuation
     const char *standardize;
-    const char *split;                       // "whitespace" (default), "character" (of UTF-8) or "none"
-    const int64_t *ngrams;                   // n_ngrams lengths, such as 1 and 2: also sequences of so many words
+    const char *split;     // "whitespace" (default), "character" (of UTF-8) or "none"
+    const int64_t *ngrams; // n_ngrams lengths, such as 1 and 2: also sequences of so many words
     int n_ngrams;
-    const char *output_mode;                 // "int" (default), "multi_hot", "count" or "tf_idf"
-    int output_sequence_length;              // "int": cut or padded to so many; default: the longest of the batch
+    const char *output_mode;    // "int" (default), "multi_hot", "count" or "tf_idf"
+    int output_sequence_length; // "int": cut or padded to so many; default: the longest of the batch
     bool pad_to_max_tokens;
-    const char *const *vocabulary;           // n_vocabulary words
+    const char *const *vocabulary; // n_vocabulary words
     int n_vocabulary;
     const double *idf_weights;
     int n_idf_weights;
@@ -121,13 +121,13 @@ typedef struct mu_hashing_args {
     const char *given;
     int num_bins;
     mu_keyword_only only_;
-    const char *mask_value;                  // this string alone has bin 0; default: none
-    const int64_t *salt;                     // n_salt numbers, 1 or 2: SipHash with this key; default: FarmHash
+    const char *mask_value; // this string alone has bin 0; default: none
+    const int64_t *salt;    // n_salt numbers, 1 or 2: SipHash with this key; default: FarmHash
     int n_salt;
-    const char *output_mode;                 // "int" (default; int64), "one_hot", "multi_hot" or "count"
+    const char *output_mode; // "int" (default; int64), "one_hot", "multi_hot" or "count"
     const char *name;
     const char *dtype;
-    int64_t mask_integer;                    // of integers in place of .mask_value; default: none
+    int64_t mask_integer; // of integers in place of .mask_value; default: none
 } mu_hashing_args;
 // mu_hashing makes a layer that gives strings and integers bins by their hash: those that Keras's Hashing gives.
 #define mu_hashing(...) mu_hashing_with(MU_ARGS(mu_hashing_args, #__VA_ARGS__, __VA_ARGS__))
@@ -138,7 +138,7 @@ typedef struct mu_hashed_crossing_args {
     const char *given;
     int num_bins;
     mu_keyword_only only_;
-    const char *output_mode;                 // "int" (default; int64) or "one_hot"
+    const char *output_mode; // "int" (default; int64) or "one_hot"
     const char *name;
     const char *dtype;
 } mu_hashed_crossing_args;

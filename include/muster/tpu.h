@@ -22,11 +22,11 @@ typedef struct mu_tpu_topology mu_tpu_topology;
 typedef struct mu_tpu_topology_args {
     size_t size;
     const char *given;
-    int mesh_shape[MU_TPU_RANK];      // x, y, z, core; each 1 or more
+    int mesh_shape[MU_TPU_RANK]; // x, y, z, core; each 1 or more
     int num_tasks;
     int num_tpu_devices_per_task;
-    const int *device_coordinates;    // [num_tasks, num_tpu_devices_per_task, 4], copied
-    int n_device_coordinates;         // the product of these three numbers
+    const int *device_coordinates; // [num_tasks, num_tpu_devices_per_task, 4], copied
+    int n_device_coordinates;      // the product of these three numbers
     mu_keyword_only only_;
 } mu_tpu_topology_args;
 
@@ -39,7 +39,7 @@ MU_API mu_tpu_topology *mu_tpu_topology_new_with(const mu_tpu_topology_args *arg
 // (-1): OUT_OF_RANGE for coordinates outside of the mesh.
 MU_API int mu_tpu_topology_task(const mu_tpu_topology *topology, const int coordinates[MU_TPU_RANK]);
 MU_API int mu_tpu_topology_device(const mu_tpu_topology *topology, const int coordinates[MU_TPU_RANK]);
-MU_API int mu_tpu_topology_missing(const mu_tpu_topology *topology);  // number of positions without a device
+MU_API int mu_tpu_topology_missing(const mu_tpu_topology *topology); // number of positions without a device
 
 // The names "/job:JOB/task:T/device:TPU:D" and "/job:JOB/task:T/device:CPU:0" of the device at a position and of its
 // host; without the first part if job is NULL. They belong to the pool. Errors (NULL): NOT_FOUND for a missing device,
@@ -64,11 +64,11 @@ typedef enum mu_tpu_device_order {
 typedef struct mu_tpu_device_assignment_args {
     size_t size;
     const char *given;
-    mu_tpu_topology *topology;             // retained
+    mu_tpu_topology *topology; // retained
     mu_keyword_only only_;
-    int computation_shape[MU_TPU_RANK];    // cores of one replica along each axis; default: 1 each
-    int computation_stride[MU_TPU_RANK];   // distance between them; default: 1 each
-    int num_replicas;                      // default 1
+    int computation_shape[MU_TPU_RANK];  // cores of one replica along each axis; default: 1 each
+    int computation_stride[MU_TPU_RANK]; // distance between them; default: 1 each
+    int num_replicas;                    // default 1
     mu_tpu_device_order device_order_mode;
 } mu_tpu_device_assignment_args;
 

@@ -61,7 +61,7 @@ typedef struct mu_tpu_strategy_args {
     mu_keyword_only only_;
     // default: one replica for each core, in the order of the cores; retained
     mu_tpu_device_assignment *device_assignment;
-    bool use_spmd_for_xla_partitioning;  // then mu_assign_to_logical_device is an error, as in TensorFlow
+    bool use_spmd_for_xla_partitioning; // then mu_assign_to_logical_device is an error, as in TensorFlow
 } mu_tpu_strategy_args;
 
 // mu_tpu_strategy makes a strategy with a replica for each core, or as many as the assignment has. Variables, input,

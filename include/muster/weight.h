@@ -14,9 +14,9 @@
 extern "C" {
 #endif
 
-typedef struct mu_initializer mu_initializer;  // draws the first value of a weight
-typedef struct mu_regularizer mu_regularizer;  // a penalty that is added to the loss
-typedef struct mu_constraint mu_constraint;    // changes a weight after each update
+typedef struct mu_initializer mu_initializer; // draws the first value of a weight
+typedef struct mu_regularizer mu_regularizer; // a penalty that is added to the loss
+typedef struct mu_constraint mu_constraint;   // changes a weight after each update
 
 // An object, or the name of one with Keras's defaults.
 MU_ANY(mu_any_initializer, mu_initializer *, const char *);
@@ -35,7 +35,7 @@ MU_ANY(mu_any_constraint, mu_constraint *, const char *);
 typedef struct mu_constant_initializer_args {
     size_t size;
     const char *given;
-    double value;                            // default 0
+    double value; // default 0
     mu_keyword_only only_;
 } mu_constant_initializer_args;
 // mu_constant_initializer gives every element one value.
@@ -47,8 +47,8 @@ typedef struct mu_gain_initializer_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double gain;                             // factor of the matrix; default 1
-    uint64_t seed;                           // of mu_orthogonal_initializer; default: from the program's seed
+    double gain;   // factor of the matrix; default 1
+    uint64_t seed; // of mu_orthogonal_initializer; default: from the program's seed
 } mu_gain_initializer_args;
 // mu_identity_initializer makes an identity matrix; mu_orthogonal_initializer one whose rows or columns, the fewer of
 // them, have length `gain` and are at right angles (axes before the last count as one). Saxe et al., "Exact solutions
@@ -64,9 +64,9 @@ typedef struct mu_normal_initializer_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double mean;                             // default 0
-    double stddev;                           // default 0.05
-    uint64_t seed;                           // default: from the program's seed
+    double mean;   // default 0
+    double stddev; // default 0.05
+    uint64_t seed; // default: from the program's seed
 } mu_normal_initializer_args;
 // mu_random_normal_initializer draws normal numbers; mu_truncated_normal_initializer only those within two deviations.
 #define mu_random_normal_initializer(...) \
@@ -80,8 +80,8 @@ typedef struct mu_uniform_initializer_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double minval, maxval;                   // default -0.05 and 0.05
-    uint64_t seed;                           // default: from the program's seed
+    double minval, maxval; // default -0.05 and 0.05
+    uint64_t seed;         // default: from the program's seed
 } mu_uniform_initializer_args;
 // mu_random_uniform_initializer draws numbers from minval to below maxval.
 #define mu_random_uniform_initializer(...) \
@@ -92,10 +92,10 @@ typedef struct mu_variance_scaling_initializer_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double scale;                            // default 1
-    const char *mode;                        // "fan_in" (default), "fan_out" or "fan_avg"
-    const char *distribution;                // "truncated_normal" (default), "untruncated_normal" or "uniform"
-    uint64_t seed;                           // default: from the program's seed
+    double scale;             // default 1
+    const char *mode;         // "fan_in" (default), "fan_out" or "fan_avg"
+    const char *distribution; // "truncated_normal" (default), "untruncated_normal" or "uniform"
+    uint64_t seed;            // default: from the program's seed
 } mu_variance_scaling_initializer_args;
 // mu_variance_scaling_initializer draws numbers whose variance is scale / n, where n is the number of inputs of a unit,
 // of its outputs, or their mean.
@@ -107,7 +107,7 @@ typedef struct mu_seeded_initializer_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    uint64_t seed;                           // default: from the program's seed
+    uint64_t seed; // default: from the program's seed
 } mu_seeded_initializer_args;
 // Variance scaling with scale 1 and "fan_avg" (Glorot and Bengio, 2010), 2 and "fan_in" (He et al., 2015), 1 and
 // "fan_in" (LeCun et al., 1998).
@@ -136,7 +136,7 @@ typedef struct mu_own_initializer_args {
     // draw returns a tensor of this type and shape, or NULL after mu_fail.
     mu_tensor *(*draw)(mu_dtype dtype, const mu_shape *shape, void *arg);
     mu_keyword_only only_;
-    void *arg;                               // must live as long as the initializer
+    void *arg; // must live as long as the initializer
 } mu_own_initializer_args;
 // mu_initializer_new makes an initializer of a C function.
 #define mu_initializer_new(...) mu_initializer_new_with(MU_ARGS(mu_own_initializer_args, #__VA_ARGS__, __VA_ARGS__))
@@ -164,11 +164,10 @@ typedef struct mu_own_weight_function_args {
     // mu_fail.
     mu_tensor *(*apply)(mu_tensor *weight, void *arg);
     mu_keyword_only only_;
-    void *arg;                               // must live as long as the object
+    void *arg; // must live as long as the object
 } mu_own_weight_function_args;
 // mu_regularizer_new makes a regularizer of a C function.
-#define mu_regularizer_new(...) \
-    mu_regularizer_new_with(MU_ARGS(mu_own_weight_function_args, #__VA_ARGS__, __VA_ARGS__))
+#define mu_regularizer_new(...) mu_regularizer_new_with(MU_ARGS(mu_own_weight_function_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_regularizer *mu_regularizer_new_with(const mu_own_weight_function_args *args);
 
 // mu_regularizer_call returns the penalty on a tensor, a scalar.
@@ -180,14 +179,14 @@ MU_API mu_tensor *mu_regularizer_call(const mu_regularizer *regularizer, mu_tens
 // "unit_norm", "min_max_norm". Norms are Euclidean, along `axes`, by default axis 0: of each unit of a dense layer; the
 // axes of one filter of mu_conv2d are {0, 1, 2}.
 
-MU_API mu_constraint *mu_non_neg(void);      // negative elements become 0
+MU_API mu_constraint *mu_non_neg(void); // negative elements become 0
 
 typedef struct mu_max_norm_args {
     size_t size;
     const char *given;
-    double max_value;                        // default 2
+    double max_value; // default 2
     mu_keyword_only only_;
-    const int *axes;                         // default {0}
+    const int *axes; // default {0}
     int n_axes;
 } mu_max_norm_args;
 // mu_max_norm shortens what is longer than max_value.
@@ -198,7 +197,7 @@ typedef struct mu_unit_norm_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    const int *axes;                         // default {0}
+    const int *axes; // default {0}
     int n_axes;
 } mu_unit_norm_args;
 // mu_unit_norm makes every norm 1.
@@ -209,9 +208,9 @@ typedef struct mu_min_max_norm_args {
     size_t size;
     const char *given;
     mu_keyword_only only_;
-    double min_value, max_value;             // default 0 and 1
-    double rate;                             // how far norms move to the interval in an update; default 1: all the way
-    const int *axes;                         // default {0}
+    double min_value, max_value; // default 0 and 1
+    double rate;                 // how far norms move to the interval in an update; default 1: all the way
+    const int *axes;             // default {0}
     int n_axes;
 } mu_min_max_norm_args;
 // mu_min_max_norm moves norms into an interval.

@@ -10,11 +10,11 @@
 #include <unistd.h>
 
 enum {
-    LINE = 64,              // a cache line, and the widest vector
-    MAPPED_FROM = 4 << 20,  // smaller blocks are not worth a system call
+    LINE = 64,             // a cache line, and the widest vector
+    MAPPED_FROM = 4 << 20, // smaller blocks are not worth a system call
     HUGE_PAGE = 2 << 20,
-    STEPS = 8,              // sizes per doubling
-    N_CLASSES = 8 * 15,     // classes below MAPPED_FROM
+    STEPS = 8,          // sizes per doubling
+    N_CLASSES = 8 * 15, // classes below MAPPED_FROM
     KEPT_PER_CLASS = 8,
     KEPT_BY_THREAD = 16 << 20,
     MOST_LARGE = 32,
@@ -62,7 +62,7 @@ static _Thread_local struct kept {
     kept_block *first[N_CLASSES];
     uint8_t n[N_CLASSES];
     size_t bytes;
-    bool ends_known;  // a thread-exit hook that drains this cache is registered
+    bool ends_known; // a thread-exit hook that drains this cache is registered
 } kept;
 
 static void *small_block(size_t bytes)
@@ -119,7 +119,7 @@ typedef struct large_block {
 } large_block;
 
 static pthread_mutex_t large_lock = PTHREAD_MUTEX_INITIALIZER;
-static large_block large[MOST_LARGE];  // oldest first
+static large_block large[MOST_LARGE]; // oldest first
 static int n_large;
 static size_t large_bytes;
 

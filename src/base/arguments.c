@@ -110,8 +110,8 @@ mu_status mu__args_take(void *out, size_t size, size_t only, const void *args, c
     memcpy(&given, args, sizeof given);
     if (given < sizeof given || given > MAX_ARGS_BYTES)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: the argument struct says that it has %zu bytes; set .size to its sizeof (%zu here), "
-                         "as the macro of that name does",
+                         "%s: the argument struct says that it has %zu bytes; set .size to its sizeof (%zu here), as "
+                         "the macro of that name does",
                          function, given, size);
     for (size_t i = size; i < given; i++)
         if (((const unsigned char *)args)[i] != 0)

@@ -21,8 +21,8 @@
 // MU_BEHIND(array, n) is the place of element n, and NULL if the array is NULL, to which C adds no number: for the
 // second of two arrays that one allocation, which may fail, has made room for.
 #define MU_BEHIND(array, n) ((array) ? (array) + (n) : NULL)
-#define MU_MIN(a, b) ((a) < (b) ? (a) : (b))
-#define MU_MAX(a, b) ((a) > (b) ? (a) : (b))
+#define MU_MIN(a, b)        ((a) < (b) ? (a) : (b))
+#define MU_MAX(a, b)        ((a) > (b) ? (a) : (b))
 
 // ---- Errors (status.c) --------------------------------------------------------------------------
 
@@ -48,10 +48,10 @@ void mu__error_append(const char *format, ...) MU_PRINTF(1, 2);
 typedef struct mu_error_value {
     mu_status code;
     int line;
-    const char *file;     // static storage
+    const char *file; // static storage
     char message[1000];
-    bool skipped;         // the log has said that calls do nothing because of it
-    bool of_caller;       // the program is at fault, though the code is one of a library's faults: exit code 64
+    bool skipped;   // the log has said that calls do nothing because of it
+    bool of_caller; // the program is at fault, though the code is one of a library's faults: exit code 64
 } mu_error_value;
 
 // mu__error_of_caller says so of the recorded error: where TensorFlow's code is INTERNAL and the program is wrong.
@@ -65,17 +65,17 @@ void mu__error_move(mu_error_value *out);
 mu_status mu__error_raise(const mu_error_value *value);
 
 // For functions that return a status: MU_TRY returns at the first failure; MU_GO jumps to the single `out:` label.
-#define MU_TRY(expr)                      \
-    do {                                  \
-        mu_status mu_try_ = (expr);       \
-        if (mu_try_ != MU_OK)             \
-            return mu_try_;               \
+#define MU_TRY(expr)                \
+    do {                            \
+        mu_status mu_try_ = (expr); \
+        if (mu_try_ != MU_OK)       \
+            return mu_try_;         \
     } while (0)
-#define MU_GO(expr)                       \
-    do {                                  \
-        status = (expr);                  \
-        if (status != MU_OK)              \
-            goto out;                     \
+#define MU_GO(expr)          \
+    do {                     \
+        status = (expr);     \
+        if (status != MU_OK) \
+            goto out;        \
     } while (0)
 
 // mu__errno_code maps errno to a status: ENOENT is NOT_FOUND, ENOSPC RESOURCE_EXHAUSTED, …
@@ -111,7 +111,7 @@ bool mu__in_name(char c);
 typedef struct mu_axes {
     bool named;
     int n;
-    const int *at;  // [n], of the caller or &one; NULL with n > 0 if the caller gave NULL
+    const int *at; // [n], of the caller or &one; NULL with n > 0 if the caller gave NULL
     int one;
 } mu_axes;
 // MU_AXES_TAKE(&args, position, &axes, function) reads them; `position` is the number of axis among the arguments
@@ -131,10 +131,7 @@ mu_status mu__args_length(const char *function, const char *name, const void *ar
 // ---- Names of enums (enum_name.c) ---------------------------------------------------------------
 
 // mu__texts_end returns whether a list of texts ends here: with NULL, or with the end that MU_LIST_OF gives it.
-static inline bool mu__texts_end(const char *text)
-{
-    return !text || (const void *)text == MU_END;
-}
+static inline bool mu__texts_end(const char *text) { return !text || (const void *)text == MU_END; }
 
 // One value of an enum; a table of them ends with NULL as name. mu__enum_name returns `unknown` for another number.
 // mu__enum_number accepts a name in any case, else records INVALID_ARGUMENT with all names and returns `failed`.
@@ -160,7 +157,7 @@ int mu__enum_number(const mu_enum_name *names, const char *name, int failed, con
 // All allocations of the library. On failure they record RESOURCE_EXHAUSTED with the number of bytes and return NULL.
 // A size of 0 gives a valid pointer.
 void *mu__alloc(size_t bytes);
-void *mu__calloc(size_t count, size_t bytes);     // zeroed, overflow checked
+void *mu__calloc(size_t count, size_t bytes); // zeroed, overflow checked
 void *mu__realloc(void *block, size_t bytes);
 char *mu__strdup(const char *text);
 char *mu__sprintf(const char *format, ...) MU_PRINTF(1, 2);
@@ -180,27 +177,27 @@ typedef struct mu_arena {
     struct mu_arena_block *first;
     size_t bytes;
 } mu_arena;
-void *mu__arena_alloc(mu_arena *arena, size_t bytes);              // zeroed, aligned to 16
+void *mu__arena_alloc(mu_arena *arena, size_t bytes); // zeroed, aligned to 16
 void *mu__arena_copy(mu_arena *arena, const void *from, size_t bytes);
 char *mu__arena_strdup(mu_arena *arena, const char *text);
 void mu__arena_free(mu_arena *arena);
 
 // A growing array; the macro expects struct { T *items; size_t n, capacity; }.
 mu_status mu__grow(void **items, size_t *capacity, size_t wanted, size_t item_bytes);
-#define MU_PUSH(array, value)                                                                             \
+#define MU_PUSH(array, value)                                                                                \
     (mu__grow((void **)&(array)->items, &(array)->capacity, (array)->n + 1, sizeof *(array)->items) == MU_OK \
-         ? ((array)->items[(array)->n++] = (value), MU_OK)                                                \
+         ? ((array)->items[(array)->n++] = (value), MU_OK)                                                   \
          : MU_RESOURCE_EXHAUSTED)
 
 // ---- Objects and pools (object_pool.c) ----------------------------------------------------------
 
 // One static, writable object per type; the counter serves leak checks only.
 typedef struct mu_type {
-    const char *name;               // "tensor"
-    void (*destroy)(void *object);  // frees what the object owns, not the object itself
-    size_t (*bytes)(const void *object);  // memory that only this object holds; NULL: little
+    const char *name;                    // "tensor"
+    void (*destroy)(void *object);       // frees what the object owns, not the object itself
+    size_t (*bytes)(const void *object); // memory that only this object holds; NULL: little
     atomic_long live;
-    struct mu_type *next;           // list of types in use, for mu__live_objects
+    struct mu_type *next; // list of types in use, for mu__live_objects
     atomic_int listed;
 } mu_type;
 
@@ -210,7 +207,7 @@ void *mu__retain_living(void *object);
 
 // First member of every object that mu_retain accepts.
 typedef struct mu_object {
-    unsigned char mark;      // MU_OBJECT_MARK
+    unsigned char mark; // MU_OBJECT_MARK
     atomic_int references;
     mu_type *type;
 } mu_object;
@@ -246,7 +243,7 @@ typedef struct mu_items {
     mu_object object;
     int n;
     void **items;
-    char **names;  // under which the items are given; NULL: in order
+    char **names; // under which the items are given; NULL: in order
 } mu_items;
 extern mu_type mu__items_type;
 
@@ -263,41 +260,41 @@ typedef struct mu_site {
     const char *layer;
     const char *function;
 } mu_site;
-enum { MU_LINE_DEPTH = 16 };  // number of nested calls whose lines are kept; deeper ones are only counted
+enum { MU_LINE_DEPTH = 16 }; // number of nested calls whose lines are kept; deeper ones are only counted
 
 // The state of a thread. A replica, map worker or closure gets a child context; when it ends, its result and its
 // first error move to the parent.
 typedef struct mu_context {
     struct mu_context *parent;
-    struct mu_context *previous;  // restored on this thread at leave; differs from the parent on another thread
-    mu_runtime *runtime;          // NULL: the default one
+    struct mu_context *previous; // restored on this thread at leave; differs from the parent on another thread
+    mu_runtime *runtime;         // NULL: the default one
     mu_error_value error;
     int n_error_context;
-    struct mu_pool *pool;       // innermost
-    struct mu_tape *tape;       // innermost open tape (graph)
-    struct mu_trace *trace;     // the trace in progress (graph)
-    struct mu_scope *scope;     // innermost strategy scope (distribute)
-    int on_host;                // above 0: eager ops are computed on the host, whatever the scope's device
-    struct mu_read_cache *read_cache; // of the open scope of cached reads; NULL: none (graph)
-    struct mu_replica *replica; // inside run: which replica this is (distribute)
-    struct mu_cancellation *cancellation;  // ends this thread's waits; NULL: none; not retained
-    uint64_t request;           // what this thread works for, in the timelines of all processes; 0: none (rpc)
-    int64_t run;                // number of the run whose replica function is active; 0: none (distribute)
-    int component;              // which component of a distributed variable this thread sees
-    int n_components;           // how many components there are, on a replica
-    int default_scopes;         // open scopes of the default strategy, which change no state (distribute)
-    int n_layers;               // layer calls in progress (model)
-    bool training;              // the mode of the innermost one that is neither functional nor sequential
-    bool training_left_out;     // that one was given no mode (model)
-    int autocast;               // mu_dtype that reads of a layer's weights are converted to; 0: none (model, graph)
-    const void *policy;         // mu_layer_policy of the layers that are being made; NULL: the program's (model)
-    struct mu_host_results *host_results;  // of the look-ups of the model whose step this is; NULL: none (model)
-    void *clones;               // layers of one's own in the model that is being cloned; NULL: none is (model)
-    void *added_losses;         // that layers added on this thread; belongs to a pool; NULL: none (model)
-    int64_t input_begin_ns, input_end_ns;  // when this thread last waited for the next batch
-    int n_inlined;              // depth of traced functions that call each other (graph)
-    uint64_t n_calls;           // public calls so far that no other one made
-    int n_lines;                // public calls in progress (ops/core/source_line.c)
+    struct mu_pool *pool;                 // innermost
+    struct mu_tape *tape;                 // innermost open tape (graph)
+    struct mu_trace *trace;               // the trace in progress (graph)
+    struct mu_scope *scope;               // innermost strategy scope (distribute)
+    int on_host;                          // above 0: eager ops are computed on the host, whatever the scope's device
+    struct mu_read_cache *read_cache;     // of the open scope of cached reads; NULL: none (graph)
+    struct mu_replica *replica;           // inside run: which replica this is (distribute)
+    struct mu_cancellation *cancellation; // ends this thread's waits; NULL: none; not retained
+    uint64_t request;       // what this thread works for, in the timelines of all processes; 0: none (rpc)
+    int64_t run;            // number of the run whose replica function is active; 0: none (distribute)
+    int component;          // which component of a distributed variable this thread sees
+    int n_components;       // how many components there are, on a replica
+    int default_scopes;     // open scopes of the default strategy, which change no state (distribute)
+    int n_layers;           // layer calls in progress (model)
+    bool training;          // the mode of the innermost one that is neither functional nor sequential
+    bool training_left_out; // that one was given no mode (model)
+    int autocast;           // mu_dtype that reads of a layer's weights are converted to; 0: none (model, graph)
+    const void *policy;     // mu_layer_policy of the layers that are being made; NULL: the program's (model)
+    struct mu_host_results *host_results; // of the look-ups of the model whose step this is; NULL: none (model)
+    void *clones;       // layers of one's own in the model that is being cloned; NULL: none is (model)
+    void *added_losses; // that layers added on this thread; belongs to a pool; NULL: none (model)
+    int64_t input_begin_ns, input_end_ns; // when this thread last waited for the next batch
+    int n_inlined;                        // depth of traced functions that call each other (graph)
+    uint64_t n_calls;                     // public calls so far that no other one made
+    int n_lines;                          // public calls in progress (ops/core/source_line.c)
     mu_site lines[MU_LINE_DEPTH];
 } mu_context;
 
@@ -307,10 +304,7 @@ typedef struct mu_context {
 // Python with other libraries loaded has none left.
 extern _Thread_local mu_context *mu__current;
 mu_context *mu__context_first(void);
-static inline mu_context *mu__context(void)
-{
-    return mu__current ? mu__current : mu__context_first();
-}
+static inline mu_context *mu__context(void) { return mu__current ? mu__current : mu__context_first(); }
 
 // mu__context_enter makes `child` (zeroed storage of the caller) the current context of this thread and opens a pool
 // for it. The child inherits runtime, scope, replica, run, request and cancellation from the parent, but not tape and
@@ -368,11 +362,11 @@ int mu__runtime_threads(mu_runtime *runtime);
 void mu__runtime_take(mu_runtime *runtime, const int *cpus, int n);
 void mu__runtime_limit(mu_runtime *runtime, int n_threads);
 int mu__runtime_cpu(mu_runtime *runtime,
-                    int index); // number of the index-th allowed processor, modulo their count
-uint64_t mu__runtime_seed(mu_runtime *runtime);          // the current seed
-uint64_t mu__runtime_seed_epoch(
-    mu_runtime *runtime); // counts calls of mu_set_seed; a generator restarts when it changes
-uint64_t mu__runtime_next_seed(mu_runtime *runtime);     // one for each generator, determined by the seed
+                    int index);                 // number of the index-th allowed processor, modulo their count
+uint64_t mu__runtime_seed(mu_runtime *runtime); // the current seed
+uint64_t
+mu__runtime_seed_epoch(mu_runtime *runtime); // counts calls of mu_set_seed; a generator restarts when it changes
+uint64_t mu__runtime_next_seed(mu_runtime *runtime); // one for each generator, determined by the seed
 
 // mu__check_stop records and returns CANCELLED if a signal requested a stop (mu_stop_on_signals). While a caller
 // holds the stop (mu__stop_hold), mu__check_stop reports none; the holder checks mu__stopped at a point where all
@@ -395,8 +389,8 @@ int mu__stop_exit_code(void);
 
 // ---- Time ---------------------------------------------------------------------------------------
 
-int64_t mu__now_ns(void);             // CLOCK_MONOTONIC
-#define MU_FOREVER INT64_MAX          // a deadline that never passes; only where another event ends the wait
+int64_t mu__now_ns(void);    // CLOCK_MONOTONIC
+#define MU_FOREVER INT64_MAX // a deadline that never passes; only where another event ends the wait
 int64_t mu__deadline_ns(double seconds_from_now);
 
 // ---- Threads (team.c, worker.c) -----------------------------------------------------------------
@@ -431,19 +425,19 @@ void mu__team_share(int64_t n, int64_t grain, int index, int count, int64_t *beg
 // it runs must pass its errors on (mu__context_leave); an error left behind is only logged.
 typedef struct mu_worker mu_worker;
 mu_worker *mu__worker_new(const char *name, const int *cpus, int n_cpus, mu_runtime *runtime);
-mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg);  // in order
-bool mu__worker_is_here(const mu_worker *worker);  // whether this is its thread
-void mu__worker_free(mu_worker *worker);  // runs what was posted, then ends the thread
+mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg); // in order
+bool mu__worker_is_here(const mu_worker *worker);                                // whether this is its thread
+void mu__worker_free(mu_worker *worker); // runs what was posted, then ends the thread
 
 // A latch counts down arrivals; a wait spins briefly, then sleeps. After a wait returned MU_OK, the latch may be
 // freed or initialised again at once; after any other status, arrivals may still come.
 typedef struct mu_latch {
-    atomic_int left;  // arrivals still missing; one high bit marks a sleeping waiter
+    atomic_int left; // arrivals still missing; one high bit marks a sleeping waiter
 } mu_latch;
 mu_status mu__latch_init(mu_latch *latch, int count);
 void mu__latch_arrive(mu_latch *latch);
-mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what);  // DEADLINE_EXCEEDED naming `what`
-bool mu__latch_done(const mu_latch *latch);  // all have arrived
+mu_status mu__latch_wait(mu_latch *latch, int64_t deadline_ns, const char *what); // DEADLINE_EXCEEDED naming `what`
+bool mu__latch_done(const mu_latch *latch);                                       // all have arrived
 void mu__latch_free(mu_latch *latch);
 
 // mu__cpu_pause is for the inside of a loop that spins: it saves power and lets the core's other thread run.
@@ -481,13 +475,13 @@ bool mu__monitor_wait(mu_monitor *monitor, int64_t deadline_ns);
 
 typedef enum mu_log_level { MU_LOG_ERROR, MU_LOG_WARNING, MU_LOG_INFO, MU_LOG_DEBUG } mu_log_level;
 bool mu__log_enabled(mu_log_level level);
-void mu__log(mu_log_level level, const char *format, ...) MU_PRINTF(2, 3);  // one line to standard error
+void mu__log(mu_log_level level, const char *format, ...) MU_PRINTF(2, 3); // one line to standard error
 // mu__printable replaces control characters in place, so that untrusted text cannot steer a terminal.
 // mu__printable_copy does so in a copy, cut at MU_PRINTABLE_BYTES, and returns the copy.
 enum { MU_PRINTABLE_BYTES = 256 };
 void mu__printable(char *text, bool keep_newlines);
 const char *mu__printable_copy(const char *text, char copy[MU_PRINTABLE_BYTES]);
-int mu__columns(const char *text);  // columns on a terminal, where a multi-byte character takes one
+int mu__columns(const char *text); // columns on a terminal, where a multi-byte character takes one
 // mu__notice prints a message to the user without a level prefix, unless only errors are logged.
 void mu__notice(const char *format, ...) MU_PRINTF(1, 2);
 
@@ -504,10 +498,10 @@ mu_status mu__trace_write(void);
 // ---- Settings (settings.def, settings.c) --------------------------------------------------------
 
 typedef enum mu_setting {
-#define MU_SETTING_TEXT(id, variable, initial, sentence) MU_SETTING_##id,
-#define MU_SETTING_INT(id, variable, unit, initial, low, high, sentence) MU_SETTING_##id,
+#define MU_SETTING_TEXT(id, variable, initial, sentence)                  MU_SETTING_##id,
+#define MU_SETTING_INT(id, variable, unit, initial, low, high, sentence)  MU_SETTING_##id,
 #define MU_SETTING_REAL(id, variable, unit, initial, low, high, sentence) MU_SETTING_##id,
-#define MU_SETTING_BOOL(id, variable, initial, sentence) MU_SETTING_##id,
+#define MU_SETTING_BOOL(id, variable, initial, sentence)                  MU_SETTING_##id,
 #include "base/settings.def"
 #undef MU_SETTING_TEXT
 #undef MU_SETTING_INT
@@ -516,7 +510,7 @@ typedef enum mu_setting {
     MU_N_SETTINGS
 } mu_setting;
 
-const char *mu__setting_text(mu_setting setting);  // NULL if not set and no default
+const char *mu__setting_text(mu_setting setting); // NULL if not set and no default
 int64_t mu__setting_int(mu_setting setting);
 double mu__setting_real(mu_setting setting);
 bool mu__setting_bool(mu_setting setting);
@@ -542,7 +536,7 @@ uint8_t mu__cursor_u8(mu_cursor *cursor);
 uint32_t mu__cursor_u32_big(mu_cursor *cursor);
 uint32_t mu__cursor_u32_little(mu_cursor *cursor);
 uint64_t mu__cursor_u64_little(mu_cursor *cursor);
-const uint8_t *mu__cursor_bytes(mu_cursor *cursor, size_t bytes);  // NULL and bad if fewer are left
+const uint8_t *mu__cursor_bytes(mu_cursor *cursor, size_t bytes); // NULL and bad if fewer are left
 
 // ---- Files (file.c) -----------------------------------------------------------------------------
 
@@ -557,7 +551,7 @@ mu_status mu__file_read(const char *path, size_t limit, void **data, size_t *byt
 typedef struct mu_file_writer mu_file_writer;
 mu_file_writer *mu__file_create(const char *path);
 mu_status mu__file_write(mu_file_writer *file, const void *data, size_t bytes);
-mu_status mu__file_commit(mu_file_writer *file);   // frees the writer, also on failure
-void mu__file_abandon(mu_file_writer *file);       // NULL accepted
+mu_status mu__file_commit(mu_file_writer *file); // frees the writer, also on failure
+void mu__file_abandon(mu_file_writer *file);     // NULL accepted
 
 #endif

@@ -11,11 +11,11 @@ const char *mu__callback_enter(const char *what);
 void mu__callback_leave(const char *before);
 
 // MU_CALLBACK runs a statement that calls a function of the program, as a callback of this name.
-#define MU_CALLBACK(what, statement)                         \
-    do {                                                     \
-        const char *mu_before_ = mu__callback_enter(what);   \
-        statement;                                           \
-        mu__callback_leave(mu_before_);                      \
+#define MU_CALLBACK(what, statement)                       \
+    do {                                                   \
+        const char *mu_before_ = mu__callback_enter(what); \
+        statement;                                         \
+        mu__callback_leave(mu_before_);                    \
     } while (0)
 
 // mu__callback_running returns the name of the callback that this thread is inside, or NULL. Functions that run on

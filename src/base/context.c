@@ -9,7 +9,7 @@
 typedef struct thread {
     mu_context outermost;
     mu_error_value taken;
-    const char *callback;  // the callback that is running; NULL: none
+    const char *callback; // the callback that is running; NULL: none
 } thread;
 
 static _Thread_local thread here;

@@ -151,8 +151,7 @@ static mu_status gzip_next_member(gzip *in)
         return MU_OK;
     if (*in->stream.next_in != 0x1f)
         return mu__error(MU_DATA_LOSS,
-                         "%s: at byte %zu other data follow the end of the gzip data; "
-                         "fetch the file again",
+                         "%s: at byte %zu other data follow the end of the gzip data; fetch the file again",
                          in->out->path, gzip_offset(in));
     in->between = false;
     return inflateReset(&in->stream) == Z_OK ? MU_OK : mu__error(MU_INTERNAL, "zlib cannot start a gzip member");
@@ -272,7 +271,7 @@ struct mu_file_writer {
 static void writer_free(mu_file_writer *file)
 {
     if (file->fd >= 0) {
-        unlink(file->temporary);  // still locked, so that no other process takes it for an abandoned file
+        unlink(file->temporary); // still locked, so that no other process takes it for an abandoned file
         close(file->fd);
     }
     mu__free(file->path);
@@ -374,10 +373,10 @@ static mu_status finish(mu_file_writer *file)
     MU_TRY(flush(file));
     if (fsync(file->fd) != 0) {
         const int number = errno;
-        return mu__error(mu__errno_code(number),
-                         "cannot write %s: syncing its %zu bytes failed: %s; the file that was "
-                         "there before is unchanged",
-                         file->path, file->written, strerror(number));
+        return mu__error(
+            mu__errno_code(number),
+            "cannot write %s: syncing its %zu bytes failed: %s; the file that was there before is unchanged",
+            file->path, file->written, strerror(number));
     }
     if (rename(file->temporary, file->path) != 0)
         return system_failure("replace", file->path);

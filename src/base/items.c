@@ -69,8 +69,9 @@ mu_items *mu_named_items_of(const void *const *given)
     const size_t n = count(given);
     for (size_t i = 0; i < n; i += 2)
         if (!given[i] || mu__is_object(given[i]) || i + 1 == n) {
-            mu__error(MU_INVALID_ARGUMENT, "mu_named_items_of: %s; give a name and an object for each, as in "
-                      "MU_BY_NAME(\"a\", \"mse\", \"b\", \"mae\")",
+            mu__error(MU_INVALID_ARGUMENT,
+                      "mu_named_items_of: %s; give a name and an object for each, as in MU_BY_NAME(\"a\", \"mse\", "
+                      "\"b\", \"mae\")",
                       i + 1 == n ? "the last name has no object" : "found an object where a name is expected");
             return NULL;
         }

@@ -54,8 +54,8 @@ static bool memory_domain(char *text, size_t bytes)
     if (boot[0] == '\0' || readlink("/proc/self/ns/net", net, sizeof net - 1) <= 0 ||
         readlink("/proc/self/ns/pid", pid, sizeof pid - 1) <= 0 || stat("/dev/shm", &shm) != 0)
         return false;
-    snprintf(text, bytes, "%s %s %s %lu %lu %u", boot, net, pid, (unsigned long)shm.st_dev,
-             (unsigned long)shm.st_ino, (unsigned)geteuid());
+    snprintf(text, bytes, "%s %s %s %lu %lu %u", boot, net, pid, (unsigned long)shm.st_dev, (unsigned long)shm.st_ino,
+             (unsigned)geteuid());
     return true;
 }
 

@@ -6,14 +6,14 @@
 
 #include "base/private.h"
 
-enum { WATCHED_SIZE = 256 };  // from this many objects on, a pool watches for a loop that fills it (pool_growth.c)
+enum { WATCHED_SIZE = 256 }; // from this many objects on, a pool watches for a loop that fills it (pool_growth.c)
 
 struct mu_pool {
     mu_pool *below;
     void **items;
     size_t n, capacity;
-    mu_pool_growth *growth;  // NULL: the pool is small
-    int n_lines;  // public calls in progress when the pool was opened; closing it forgets calls that a longjmp skipped
+    mu_pool_growth *growth; // NULL: the pool is small
+    int n_lines; // public calls in progress when the pool was opened; closing it forgets calls that a longjmp skipped
 };
 
 static _Atomic(mu_type *) types; // all types with objects so far, for leak checks and messages

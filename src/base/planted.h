@@ -25,15 +25,15 @@ typedef enum mu_defect {
     MU_DEFECT_TAKE_NOT_COPIED,       // the copy does not hear of a take that had to wait
     MU_DEFECT_LOST_TWICE,            // updates that were counted as lost are counted again with each answer
     // In the coordinator:
-    MU_DEFECT_LOST_STEP,             // a call whose worker was lost is not handed out again
-    MU_DEFECT_RETRIED_ERROR,         // a call that has failed is handed out again
-    MU_DEFECT_EARLY_ERROR,           // an error is raised while calls run
-    MU_DEFECT_NOT_CANCELLED,         // calls that wait when an error is raised run afterwards
-    MU_DEFECT_ERROR_TWICE,           // an error is raised again
-    MU_DEFECT_LOST_VALUES,           // a worker that is back does not get what it had for itself
+    MU_DEFECT_LOST_STEP,     // a call whose worker was lost is not handed out again
+    MU_DEFECT_RETRIED_ERROR, // a call that has failed is handed out again
+    MU_DEFECT_EARLY_ERROR,   // an error is raised while calls run
+    MU_DEFECT_NOT_CANCELLED, // calls that wait when an error is raised run afterwards
+    MU_DEFECT_ERROR_TWICE,   // an error is raised again
+    MU_DEFECT_LOST_VALUES,   // a worker that is back does not get what it had for itself
     // Where a coordinator's cluster runs whole:
-    MU_DEFECT_DOUBLED_RUN,           // a worker runs a function again when the request comes a second time
-    MU_DEFECT_HALF_FILE,             // a file that could not be written whole takes the place of the one before it
+    MU_DEFECT_DOUBLED_RUN, // a worker runs a function again when the request comes a second time
+    MU_DEFECT_HALF_FILE,   // a file that could not be written whole takes the place of the one before it
     MU_N_DEFECTS
 } mu_defect;
 #ifdef MU_PLANT_DEFECTS

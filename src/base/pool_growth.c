@@ -13,7 +13,12 @@ enum {
 };
 
 struct mu_pool_growth {
-    struct { const char *file; int line; uint64_t call; int64_t iterations; } lines[LINES];
+    struct {
+        const char *file;
+        int line;
+        uint64_t call;
+        int64_t iterations;
+    } lines[LINES];
     int n_lines;
     double bytes;
     bool reported;
@@ -43,8 +48,8 @@ static void report(mu_pool_growth *growth, const mu_site *site, int64_t iteratio
 {
     growth->reported = true;
     mu__log(MU_LOG_WARNING,
-            "%s:%d: each iteration of this loop leaves about %.0f KB in its pool, %.1f MB after %lld "
-            "iterations; give each iteration a pool of its own (MU_EACH, or mu_pool_open and mu_pool_close)",
+            "%s:%d: each iteration of this loop leaves about %.0f KB in its pool, %.1f MB after %lld iterations; give "
+            "each iteration a pool of its own (MU_EACH, or mu_pool_open and mu_pool_close)",
             site->file, site->line, growth->bytes / (double)iterations / 1000, growth->bytes / 1e6,
             (long long)iterations);
 }

@@ -98,8 +98,8 @@ static mu_status choose_kernels(const mu_runtime *runtime)
     if (mu__kernels_use(isa))
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION,
-                     "MUSTER_ISA is \"%s\", which this processor lacks; unset it to use the best one (%s)",
-                     isa, mu__kernels()->isa);
+                     "MUSTER_ISA is \"%s\", which this processor lacks; unset it to use the best one (%s)", isa,
+                     mu__kernels()->isa);
 }
 
 static mu_status runtime_fill(mu_runtime *runtime, const mu_runtime_args *args)
@@ -407,8 +407,8 @@ static int refuse_exit(const char *callback)
 {
     if (!mu__pending())
         mu__error(MU_FAILED_PRECONDITION,
-                  "mu_exit is called inside %s; the call that runs it still uses what mu_exit frees. Return the "
-                  "code of mu_fail(...) from there to end the call, and call mu_exit afterwards",
+                  "mu_exit is called inside %s; the call that runs it still uses what mu_exit frees. Return the code "
+                  "of mu_fail(...) from there to end the call, and call mu_exit afterwards",
                   callback);
     return exit_code(mu_error_code());
 }

@@ -286,8 +286,8 @@ void mu__settings_unknown(void)
 {
     for (char **variable = environ; variable != NULL && *variable != NULL; variable++) {
         const char *equals = strchr(*variable, '=');
-        if (equals != NULL && strncmp(*variable, "MUSTER_", 7) == 0
-            && !is_script_name(*variable, (size_t)(equals - *variable)))
+        if (equals != NULL && strncmp(*variable, "MUSTER_", 7) == 0 &&
+            !is_script_name(*variable, (size_t)(equals - *variable)))
             check_name(*variable, (size_t)(equals - *variable));
     }
 }

@@ -12,7 +12,7 @@ static const int taken[] = {SIGINT, SIGTERM};
 
 static atomic_int stop_signal;
 static atomic_llong stop_ns;
-static atomic_int stop_code;  // exit code to use instead of 128 + the signal; 0: not set
+static atomic_int stop_code; // exit code to use instead of 128 + the signal; 0: not set
 static atomic_int holders;
 static atomic_int installed;
 static struct sigaction before[MU_COUNT(taken)];

@@ -44,7 +44,7 @@ static void append(char *text, size_t capacity, const char *format, va_list valu
         text[used] = '\0';
     else if ((size_t)wanted >= capacity - used)
         mark_cut(text, capacity);
-    mu__printable(text + used, true);  // names in it may come from files, and programs print it
+    mu__printable(text + used, true); // names in it may come from files, and programs print it
 }
 
 mu_status mu_fail_at(mu_status code, const char *file, int line, const char *format, ...)

@@ -19,17 +19,17 @@ typedef struct crew crew;
 typedef struct helper {
     pthread_t thread;
     crew *crew;
-    int index;  // in the team, from 1
-    int seen;   // the last round that it took part in
+    int index; // in the team, from 1
+    int seen;  // the last round that it took part in
 } helper;
 
 struct crew {
     helper **helpers;
     int n, forks;
-    atomic_int round;     // counts calls; helpers wait for the next one
-    atomic_int sleepers;  // helpers that sleep on `round`, or are about to
-    mu_latch done;        // helpers that have not finished this round
-    atomic_int arrived, passed, barrier_sleepers;  // for this round's barriers: members arrived, barriers passed
+    atomic_int round;                             // counts calls; helpers wait for the next one
+    atomic_int sleepers;                          // helpers that sleep on `round`, or are about to
+    mu_latch done;                                // helpers that have not finished this round
+    atomic_int arrived, passed, barrier_sleepers; // for this round's barriers: members arrived, barriers passed
     bool ending;
     void (*fn)(void *arg, int index, int count);
     void *arg;
@@ -111,7 +111,7 @@ static bool add_helper(crew *c)
     if (!failed) {
         *added = (helper){.crew = c, .index = c->n + 1, .seen = atomic_load(&c->round)};
         sigfillset(&every);
-        pthread_sigmask(SIG_SETMASK, &every, &own);  // the program's own threads handle signals
+        pthread_sigmask(SIG_SETMASK, &every, &own); // the program's own threads handle signals
         failed = pthread_create(&added->thread, NULL, helper_main, added);
         pthread_sigmask(SIG_SETMASK, &own, NULL);
     }
@@ -208,7 +208,7 @@ void mu__team_run(const mu_team *team, void (*fn)(void *arg, int index, int coun
     const int count = team ? team->n_threads : 1;
     if (count > 1 && mu__team_try(count, fn, arg))
         return;
-    for (int index = 0; index < count; index++)  // alone: runs every member's part in turn
+    for (int index = 0; index < count; index++) // alone: runs every member's part in turn
         fn(arg, index, count);
 }
 

@@ -23,7 +23,7 @@ static const char marker[] = ".tmp-";
 #ifndef XFS_SUPER_MAGIC
 #define XFS_SUPER_MAGIC 0x58465342
 #endif
-#define ZFS_MAGIC 0x2fc12fc1  // has no name in the kernel's headers
+#define ZFS_MAGIC 0x2fc12fc1 // has no name in the kernel's headers
 
 // ---- Names --------------------------------------------------------------------------------------
 
@@ -144,8 +144,7 @@ static bool is_of_this_boot(const char *name, size_t goal)
     char boot[BOOT_DIGITS + 1], unread[BOOT_DIGITS + 1];
     boot_digits(boot);
     memset(unread, '0', BOOT_DIGITS);
-    return memcmp(boot, unread, BOOT_DIGITS) != 0 &&
-           memcmp(name + goal + sizeof marker - 1, boot, BOOT_DIGITS) == 0;
+    return memcmp(boot, unread, BOOT_DIGITS) != 0 && memcmp(name + goal + sizeof marker - 1, boot, BOOT_DIGITS) == 0;
 }
 
 static void remove_if_dead(int folder, const char *name)

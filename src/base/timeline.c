@@ -19,7 +19,7 @@ struct span {
 struct mu_timeline {
     pthread_mutex_t lock;
     struct span *ring;
-    uint64_t n; // spans recorded so far; the ring keeps the last MOST_SPANS
+    uint64_t n;              // spans recorded so far; the ring keeps the last MOST_SPANS
     char *names[MOST_NAMES]; // copies of names that do not live as long as the runtime
     int n_names;
 };
@@ -65,9 +65,12 @@ void mu__span_request(const char *category, const char *name, uint64_t request, 
         return;
     struct mu_timeline *timeline = mu__runtime_present()->timeline;
     pthread_mutex_lock(&timeline->lock);
-    timeline->ring[timeline->n++ % MOST_SPANS] =
-        (struct span){.category = category, .name = kept_name(timeline, name), .begin_ns = begin_ns, .end_ns = end_ns,
-                      .replica = -1, .request = request};
+    timeline->ring[timeline->n++ % MOST_SPANS] = (struct span){.category = category,
+                                                               .name = kept_name(timeline, name),
+                                                               .begin_ns = begin_ns,
+                                                               .end_ns = end_ns,
+                                                               .replica = -1,
+                                                               .request = request};
     pthread_mutex_unlock(&timeline->lock);
 }
 
@@ -166,14 +169,14 @@ static mu_status write_beside(mu_file_writer *file, const struct span *span, uin
     microseconds(begin, span->begin_ns);
     microseconds(end, span->end_ns);
     microseconds(duration, span->end_ns - span->begin_ns);
-    const int n = snprintf(line, sizeof line,
-                           "{\"ph\":\"b\",\"name\":\"%s\",\"cat\":\"%s\",\"id\":%llu,\"pid\":%ld,\"tid\":%d,\"ts\":%s,"
-                           "\"args\":{\"dur\":%s%s}},\n"
-                           "{\"ph\":\"e\",\"name\":\"%s\",\"cat\":\"%s\",\"id\":%llu,\"pid\":%ld,\"tid\":%d,"
-                           "\"ts\":%s}%s\n",
-                           name, span->category, (unsigned long long)id, process, span->replica, begin, duration,
-                           request, name, span->category, (unsigned long long)id, process, span->replica, end,
-                           last ? "" : ",");
+    const int n =
+        snprintf(line, sizeof line,
+                 "{\"ph\":\"b\",\"name\":\"%s\",\"cat\":\"%s\",\"id\":%llu,\"pid\":%ld,\"tid\":%d,\"ts\":%s,"
+                 "\"args\":{\"dur\":%s%s}},\n"
+                 "{\"ph\":\"e\",\"name\":\"%s\",\"cat\":\"%s\",\"id\":%llu,\"pid\":%ld,\"tid\":%d,"
+                 "\"ts\":%s}%s\n",
+                 name, span->category, (unsigned long long)id, process, span->replica, begin, duration, request, name,
+                 span->category, (unsigned long long)id, process, span->replica, end, last ? "" : ",");
     return mu__file_write(file, line, (size_t)n);
 }
 

@@ -27,10 +27,7 @@ void mu__futex_sleep(atomic_int *word, int seen, int64_t deadline_ns)
 
 // The word may be freed by now (a latch ends with its last arrival). The kernel only compares the address, and a
 // thread that sleeps on a reused address wakes spuriously.
-void mu__futex_wake(atomic_int *word)
-{
-    syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0);
-}
+void mu__futex_wake(atomic_int *word) { syscall(SYS_futex, word, FUTEX_WAKE_PRIVATE, INT_MAX, NULL, NULL, 0); }
 
 bool mu__spin(const atomic_int *word, int mask, int value, bool equal, int64_t most_ns)
 {

@@ -96,10 +96,7 @@ int mu__fork_count(void)
     return atomic_load_explicit(&forks, memory_order_relaxed);
 }
 
-static bool exists(const mu_worker *worker)
-{
-    return worker->forks == mu__fork_count();
-}
+static bool exists(const mu_worker *worker) { return worker->forks == mu__fork_count(); }
 
 static void wake(mu_worker *worker)
 {
@@ -126,8 +123,10 @@ mu_status mu__worker_post(mu_worker *worker, void (*run)(void *arg), void *arg)
 {
     mu_status status = MU_OK;
     if (!exists(worker))
-        return mu__error(MU_FAILED_PRECONDITION, "the thread %s does not exist in this forked process; fork "
-                         "before the library is used, or start a new program in the child (exec)", worker->name);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "the thread %s does not exist in this forked process; fork before the library is used, or "
+                         "start a new program in the child (exec)",
+                         worker->name);
     pthread_mutex_lock(&worker->lock);
     if (worker->n == worker->capacity)
         status = ring_grow(worker);
@@ -178,7 +177,7 @@ static void settle(mu_worker *worker)
     pthread_setname_np(pthread_self(), worker->name);
     mu__context()->runtime = worker->runtime;
     if (worker->n_cpus > 0)
-        omp_set_num_threads(worker->n_cpus);  // oneDNN reads this as its team size
+        omp_set_num_threads(worker->n_cpus); // oneDNN reads this as its team size
     if (worker->cpus == NULL)
         return;
     cpu_set_t set;
@@ -253,7 +252,7 @@ void mu__worker_free(mu_worker *worker)
 {
     if (worker == NULL)
         return;
-    if (!exists(worker)) {  // its lock may be held forever
+    if (!exists(worker)) { // its lock may be held forever
         worker_discard(worker);
         return;
     }

@@ -157,8 +157,8 @@ mu_cluster *mu_simple_cluster_resolver_with(const mu_simple_cluster_resolver_arg
         return NULL;
     if (args.cluster_spec == NULL || args.num_accelerators < 0) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_simple_cluster_resolver: needs a specification (mu_cluster_spec_parse makes one) and "
-                  "0 or more accelerators (%d)",
+                  "mu_simple_cluster_resolver: needs a specification (mu_cluster_spec_parse makes one) and 0 or more "
+                  "accelerators (%d)",
                   args.num_accelerators);
         return NULL;
     }
@@ -222,8 +222,7 @@ out:
     return status;
 }
 
-static const mu_resolver_ops union_ops = {
-    .source = "a union of clusters", .read = union_read};
+static const mu_resolver_ops union_ops = {.source = "a union of clusters", .read = union_read};
 
 mu_cluster *mu_union_cluster_resolver_with(const mu_union_cluster_resolver_args *given)
 {

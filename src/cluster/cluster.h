@@ -35,12 +35,12 @@ mu_cluster_spec *mu__spec_copy(const mu_cluster_spec *spec);
 // mu__spec_from_json converts a parsed `{job: tasks}`; errors name it by `where`.
 struct json_t; // of jansson
 mu_cluster_spec *mu__spec_from_json(struct json_t *json, const char *where);
-mu_job *mu__spec_find(const mu_cluster_spec *spec, const char *job);          // NULL if absent; records no error
-mu_task *mu__job_find(const mu_job *job, int index);                          // NULL if absent; records no error
-mu_job *mu__spec_job(mu_cluster_spec *spec, const char *job, bool list);      // found or added; NULL on error
-int mu__spec_count(const mu_cluster_spec *spec, const char *job);             // number of tasks; 0 if absent
-struct json_t *mu__json_parse(const char *text, const char *where);           // checks limits; an object, or NULL with
-                                                                              // an error
+mu_job *mu__spec_find(const mu_cluster_spec *spec, const char *job);     // NULL if absent; records no error
+mu_task *mu__job_find(const mu_job *job, int index);                     // NULL if absent; records no error
+mu_job *mu__spec_job(mu_cluster_spec *spec, const char *job, bool list); // found or added; NULL on error
+int mu__spec_count(const mu_cluster_spec *spec, const char *job);        // number of tasks; 0 if absent
+struct json_t *mu__json_parse(const char *text, const char *where);      // checks limits; an object, or NULL with
+                                                                         // an error
 
 // mu__spec_check_task applies the rules of mu_cluster_spec_is_chief and similar functions.
 mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type, int task_id);
@@ -65,7 +65,7 @@ typedef struct mu_cluster_view {
     int task_id;           // -1: not stated
     char *rpc_layer;
     char *environment;
-    char *master;          // set if the source names a master address explicitly
+    char *master; // set if the source names a master address explicitly
     char *accelerator_type;
     int num_accelerators;
 } mu_cluster_view;
@@ -94,10 +94,10 @@ struct mu_cluster {
     mu_cluster_view fixed;       // the constructor's arguments, and the data of resolvers that read only once
     mu_cluster **parts;          // parts of a union
     int n_parts;
-    void *state;                 // the resolver's; freed by free_state
+    void *state; // the resolver's; freed by free_state
 };
 
-mu_cluster *mu__cluster_new(const mu_resolver_ops *ops);        // the caller owns it
+mu_cluster *mu__cluster_new(const mu_resolver_ops *ops);               // the caller owns it
 mu_status mu__cluster_read(mu_cluster *cluster, mu_cluster_view *out); // applies values set by hand
 mu_status mu__read_fixed(mu_cluster *cluster, mu_cluster_view *out);   // a `read` that copies `fixed`
 // mu__cluster_override sets values that a constructor was given, as if by hand; NULL: not given.

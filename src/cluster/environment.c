@@ -39,10 +39,7 @@ static bool mpi_there(void)
 }
 
 // A process that knows its rank but not the number of ranks must not train alone.
-static bool mpi_half_there(void)
-{
-    return !mpi_there() && !slurm_there() && (has("PMI_RANK") || has("PMIX_RANK"));
-}
+static bool mpi_half_there(void) { return !mpi_there() && !slurm_there() && (has("PMI_RANK") || has("PMIX_RANK")); }
 
 static mu_cluster *tf_config_read(void) { return mu_tf_config_cluster_resolver(); }
 static mu_cluster *slurm_read(void) { return mu_slurm_cluster_resolver(); }
@@ -122,9 +119,22 @@ mu_cluster *mu_cluster_from_environment(void)
 
 // CUDA_VISIBLE_DEVICES is missing because the Slurm resolver sets it.
 static const char *const variables[] = {
-    "TF_CONFIG", "RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "HOROVOD_RANK", "HOROVOD_SIZE",
-    "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "PMI_RANK", "PMI_SIZE", "PMIX_RANK", "SLURM_PROCID",
-    "SLURM_STEP_NODELIST", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_TASKS_PER_NODE",
+    "TF_CONFIG",
+    "RANK",
+    "WORLD_SIZE",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "HOROVOD_RANK",
+    "HOROVOD_SIZE",
+    "OMPI_COMM_WORLD_RANK",
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_RANK",
+    "PMI_SIZE",
+    "PMIX_RANK",
+    "SLURM_PROCID",
+    "SLURM_STEP_NODELIST",
+    "SLURM_STEP_NUM_TASKS",
+    "SLURM_STEP_TASKS_PER_NODE",
 };
 
 typedef struct sealed {

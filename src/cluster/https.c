@@ -36,8 +36,7 @@ static mu_status open_curl(curl_functions *curl)
     void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
     if (library == NULL)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "a web request needs libcurl.so.4, which cannot be opened (%s); install it (Debian: "
-                         "libcurl4)",
+                         "a web request needs libcurl.so.4, which cannot be opened (%s); install it (Debian: libcurl4)",
                          dlerror());
     const bool whole = look_up(library, "curl_easy_init", &curl->easy_init) &&
                        look_up(library, "curl_easy_setopt", &curl->easy_setopt) &&

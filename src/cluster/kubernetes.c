@@ -55,8 +55,8 @@ static char *server_of(const kubernetes *k)
     if (host != NULL && port != NULL)
         return mu__sprintf(strchr(host, ':') != NULL ? "https://[%s]:%s" : "https://%s:%s", host, port);
     mu__error(MU_FAILED_PRECONDITION,
-              "mu_kubernetes_cluster_resolver: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not "
-              "set, so this is not a pod; give .location = MU_OFF_CLUSTER and run kubectl proxy, or .api_server");
+              "mu_kubernetes_cluster_resolver: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set, so "
+              "this is not a pod; give .location = MU_OFF_CLUSTER and run kubectl proxy, or .api_server");
     return NULL;
 }
 
@@ -127,8 +127,8 @@ static mu_status read_pod(const json_t *item, const char *labels, pod *out)
                          labels);
     if (strcmp(phase, "Running") != 0)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "pod \"%.200s\" of \"%s\" is %.40s; every pod of the cluster must be Running "
-                         "(kubectl describe pod says why it is not)",
+                         "pod \"%.200s\" of \"%s\" is %.40s; every pod of the cluster must be Running (kubectl "
+                         "describe pod says why it is not)",
                          out->name, labels, phase);
     const json_t *host = json_object_get(json_object_get(item, "status"), "hostIP");
     out->host = json_string_value(host);
@@ -201,9 +201,8 @@ static mu_status add_selectors(kubernetes *k, const mu_job_labels *jobs)
                 return MU_RESOURCE_EXHAUSTED;
         }
     return k->n > 0 ? MU_OK
-                    : mu__error(MU_INVALID_ARGUMENT,
-                                "mu_kubernetes_cluster_resolver: no label selector is given; leave .jobs out "
-                                "for \"job-name=tensorflow\"");
+                    : mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: no label selector is given; "
+                                                     "leave .jobs out for \"job-name=tensorflow\"");
 }
 
 static mu_status copy_text(char **out, const char *text)
@@ -217,8 +216,7 @@ static mu_status fill(kubernetes *k, const mu_kubernetes_cluster_resolver_args *
     static const mu_job_labels worker[] = {{"worker", labels}, {NULL, NULL}};
     if (args->location != MU_WITHIN_CLUSTER && args->location != MU_OFF_CLUSTER)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_kubernetes_cluster_resolver: location is %d; expected MU_WITHIN_CLUSTER or "
-                         "MU_OFF_CLUSTER",
+                         "mu_kubernetes_cluster_resolver: location is %d; expected MU_WITHIN_CLUSTER or MU_OFF_CLUSTER",
                          (int)args->location);
     if (args->port < 0 || args->port > 65535)
         return mu__error(MU_INVALID_ARGUMENT, "mu_kubernetes_cluster_resolver: port is %d; expected 1 to 65535",
@@ -231,7 +229,8 @@ static mu_status fill(kubernetes *k, const mu_kubernetes_cluster_resolver_args *
     MU_TRY(copy_text(&k->api_server, args->api_server));
     const bool in_pod = !k->off_cluster && args->api_server == NULL;
     return copy_text(&k->credentials, args->credentials != NULL ? args->credentials
-                                      : in_pod ? "/var/run/secrets/kubernetes.io/serviceaccount" : NULL);
+                                      : in_pod                  ? "/var/run/secrets/kubernetes.io/serviceaccount"
+                                                                : NULL);
 }
 
 mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *given)

@@ -123,14 +123,14 @@ mu_cluster *mu_mpi_cluster_resolver(void)
     }
     if (mu__environment("PMIX_RANK") != NULL) {
         mu__error(MU_FAILED_PRECONDITION,
-                  "PMIX_RANK is \"%.20s\", but no variable says of how many (OMPI_COMM_WORLD_SIZE, PMI_SIZE or "
-                  "Slurm's of a job step); set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each process, or "
+                  "PMIX_RANK is \"%.20s\", but no variable says of how many (OMPI_COMM_WORLD_SIZE, PMI_SIZE or Slurm's "
+                  "of a job step); set RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT for each process, or "
                   "MUSTER_CLUSTER=none to run it alone",
                   mu__environment("PMIX_RANK"));
         return NULL;
     }
-    mu__error(MU_FAILED_PRECONDITION,
-              "mu_mpi_cluster_resolver: neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set; start the program "
-              "with mpirun");
+    mu__error(
+        MU_FAILED_PRECONDITION,
+        "mu_mpi_cluster_resolver: neither OMPI_COMM_WORLD_RANK nor PMI_RANK is set; start the program with mpirun");
     return NULL;
 }

@@ -19,8 +19,8 @@ static mu_status check_jobs(const mu_cluster_spec *spec)
             known = known || is(spec->items[i].name, jobs[j]);
         if (!known)
             return mu__error(MU_INVALID_ARGUMENT,
-                             "the cluster has a job \"%s\"; the jobs that strategies know are chief, worker, "
-                             "ps and evaluator: rename it, or leave it out",
+                             "the cluster has a job \"%s\"; the jobs that strategies know are chief, worker, ps and "
+                             "evaluator: rename it, or leave it out",
                              spec->items[i].name);
     }
     static const char *const single[] = {"chief", "evaluator"};
@@ -36,9 +36,8 @@ mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type
 {
     MU_TRY(check_jobs(spec));
     if (task_type == NULL)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "this process's task type is not known; set \"task\": {\"type\": …, \"index\": …} in "
-                         "TF_CONFIG, or give .task_type and .task_id");
+        return mu__error(MU_INVALID_ARGUMENT, "this process's task type is not known; set \"task\": {\"type\": …, "
+                                              "\"index\": …} in TF_CONFIG, or give .task_type and .task_id");
     const mu_job *job = mu__spec_find(spec, task_type);
     if (task_id < 0)
         return mu__error(MU_INVALID_ARGUMENT,
@@ -53,17 +52,16 @@ mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type
                          task_id);
     if (job == NULL)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "this process is %s %d, but the cluster has no job %s: %s; correct the task or add "
-                         "the job",
+                         "this process is %s %d, but the cluster has no job %s: %s; correct the task or add the job",
                          task_type, task_id, task_type, mu_cluster_spec_json(spec));
     if (job->n == 0)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "this process is %s %d, but that job of the cluster has no tasks; add its address",
-                         task_type, task_id);
+                         "this process is %s %d, but that job of the cluster has no tasks; add its address", task_type,
+                         task_id);
     if (mu__job_find(job, task_id) == NULL)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "this process is %s %d, but of that job the cluster has %zu, the last is %d; "
-                         "correct the index or add the address",
+                         "this process is %s %d, but of that job the cluster has %zu, the last is %d; correct the "
+                         "index or add the address",
                          task_type, task_id, job->n, job->items[job->n - 1].index);
     return MU_OK;
 }
@@ -106,8 +104,7 @@ int mu_cluster_spec_worker_index(const mu_cluster_spec *spec, const char *task_t
         return task_id + mu__spec_count(spec, "chief");
     if (is(task_type, "evaluator"))
         return task_id;
-    mu__error(MU_INVALID_ARGUMENT, "a task of job %s is not a worker and has no worker number",
-              task_type);
+    mu__error(MU_INVALID_ARGUMENT, "a task of job %s is not a worker and has no worker number", task_type);
     return -1;
 }
 
@@ -200,22 +197,22 @@ static mu_status check_addresses(named_task *tasks, size_t n)
     const named_task *here = NULL, *elsewhere = NULL;
     for (size_t i = 0; i < n; i++) {
         if (host_length(tasks[i].address) == 0)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "%s %d has the address \"%s\"; expected host:port, with a port from 1 to 65535 "
-                             "(IPv6 as [::1]:2222)",
-                             tasks[i].job, tasks[i].index, tasks[i].address);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s %d has the address \"%s\"; expected host:port, with a port from 1 to 65535 (IPv6 as [::1]:2222)",
+                tasks[i].job, tasks[i].index, tasks[i].address);
         if (n > 1 && is_all_addresses(tasks[i].address))
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "%s %d is at \"%s\", which means every address of a machine: one can listen there, but "
-                             "the other tasks cannot call it; give the name or address by which their hosts reach it "
-                             "(on one machine 127.0.0.1%s)",
-                             tasks[i].job, tasks[i].index, tasks[i].address, strrchr(tasks[i].address, ':'));
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s %d is at \"%s\", which means every address of a machine: one can listen there, but the other tasks "
+                "cannot call it; give the name or address by which their hosts reach it (on one machine 127.0.0.1%s)",
+                tasks[i].job, tasks[i].index, tasks[i].address, strrchr(tasks[i].address, ':'));
         *(is_this_machine(tasks[i].address) ? &here : &elsewhere) = &tasks[i];
     }
     if (here != NULL && elsewhere != NULL)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s %d is at \"%s\", which means \"this machine\" on every machine, but %s %d is at "
-                         "\"%s\"; give all tasks the names by which the other hosts reach them",
+                         "%s %d is at \"%s\", which means \"this machine\" on every machine, but %s %d is at \"%s\"; "
+                         "give all tasks the names by which the other hosts reach them",
                          here->job, here->index, here->address, elsewhere->job, elsewhere->index, elsewhere->address);
     qsort(tasks, n, sizeof *tasks, by_address);
     for (size_t i = 1; i < n; i++)

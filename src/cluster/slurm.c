@@ -18,10 +18,9 @@ void mu__hosts_free(mu_hosts *hosts)
 
 static mu_status bad_hostlist(const char *text, const char *at)
 {
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "the host list \"%.80s\" cannot be read at \"%.20s\"; expected hosts and ranges as in "
-                     "n[01-03,7],m5",
-                     text, at);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "the host list \"%.80s\" cannot be read at \"%.20s\"; expected hosts and ranges as in n[01-03,7],m5", text, at);
 }
 
 static mu_status push_host(mu_hosts *out, const char *prefix, size_t prefix_bytes, const char *number)
@@ -126,10 +125,10 @@ mu_status mu__tasks_per_node_expand(const char *text, mu_counts *out)
         if (!good) {
             mu__free(out->items);
             *out = (mu_counts){0};
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "the tasks per node \"%.80s\" cannot be read; expected numbers as in 3(x2),1 for at "
-                             "most %d nodes",
-                             text, MU_MAX_TASKS);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "the tasks per node \"%.80s\" cannot be read; expected numbers as in 3(x2),1 for at most %d nodes",
+                text, MU_MAX_TASKS);
         }
         if (*at == '\0')
             return MU_OK;
@@ -151,9 +150,9 @@ typedef struct node {
 typedef struct slurm_step {
     mu_hosts hosts;
     mu_counts counts;
-    node *nodes;    // [hosts.n], sorted by name
+    node *nodes; // [hosts.n], sorted by name
     int rank, tasks;
-    bool twice; // some host is listed twice
+    bool twice;       // some host is listed twice
     const char *here; // this task's node, and its number there; NULL, -1: unknown
     int local;
     int gpus_per_task;
@@ -169,8 +168,8 @@ static int by_name(const void *a, const void *b)
 static mu_status missing(const char *variable)
 {
     return mu__error(MU_FAILED_PRECONDITION,
-                     "mu_slurm_cluster_resolver: %s is not set; start the program with srun, or choose "
-                     "another source with MUSTER_CLUSTER",
+                     "mu_slurm_cluster_resolver: %s is not set; start the program with srun, or choose another source "
+                     "with MUSTER_CLUSTER",
                      variable);
 }
 
@@ -201,8 +200,8 @@ static mu_status read_counts(const mu_slurm_cluster_resolver_args *args, slurm_s
     if (out->counts.n == out->hosts.n)
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION,
-                     "SLURM_STEP_TASKS_PER_NODE (\"%.60s\") describes %zu nodes, SLURM_STEP_NODELIST (\"%.60s\") "
-                     "lists %zu; they must agree",
+                     "SLURM_STEP_TASKS_PER_NODE (\"%.60s\") describes %zu nodes, SLURM_STEP_NODELIST (\"%.60s\") lists "
+                     "%zu; they must agree",
                      counts, out->counts.n, mu__environment("SLURM_STEP_NODELIST"), out->hosts.n);
 }
 
@@ -215,8 +214,8 @@ static mu_status tasks_of(const mu_slurm_cluster_resolver_args *args, const slur
     if (*out >= 0)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "the job step has the host %s, but .tasks_per_host has no valid number of tasks for it; give "
-                     "one entry for each host",
+                     "the job step has the host %s, but .tasks_per_host has no valid number of tasks for it; give one "
+                     "entry for each host",
                      step->hosts.items[i]);
 }
 
@@ -258,8 +257,8 @@ static mu_status read_gpus(const mu_slurm_cluster_resolver_args *args, slurm_ste
     out->gpus_per_task = MU_GIVEN(args, gpus_per_task) ? args->gpus_per_task : per_node / MU_MAX(most, 1);
     if ((int64_t)most * out->gpus_per_task > per_node)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "%d tasks on a node with %d GPUs each need %lld GPUs, but a node has %d; start fewer "
-                         "tasks per node, or give .gpus_per_node and .gpus_per_task",
+                         "%d tasks on a node with %d GPUs each need %lld GPUs, but a node has %d; start fewer tasks "
+                         "per node, or give .gpus_per_node and .gpus_per_task",
                          most, out->gpus_per_task, (long long)most * out->gpus_per_task, per_node);
     return MU_OK;
 }
@@ -355,8 +354,8 @@ static mu_status check_step(const slurm_step *step, const mu_job_size *jobs, int
     }
     if (wanted != step->tasks)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "the jobs have %lld tasks together, but the job step has %d; start it with "
-                         "srun --ntasks=%lld, or change the jobs",
+                         "the jobs have %lld tasks together, but the job step has %d; start it with srun "
+                         "--ntasks=%lld, or change the jobs",
                          (long long)wanted, step->tasks, (long long)wanted);
     if (step->rank >= step->tasks)
         return mu__error(MU_FAILED_PRECONDITION,
@@ -365,10 +364,10 @@ static mu_status check_step(const slurm_step *step, const mu_job_size *jobs, int
                          step->rank, step->tasks);
     for (size_t i = 0; i < step->hosts.n; i++)
         if (port_base < 1 || port_base > 65536 - MU_MAX(step->nodes[i].first + step->nodes[i].tasks, 1))
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "the ports of the %d tasks of %s begin at %d; they must lie between 1 and 65535: "
-                             "change .port_base",
-                             step->nodes[i].tasks, step->nodes[i].host, port_base);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "the ports of the %d tasks of %s begin at %d; they must lie between 1 and 65535: change .port_base",
+                step->nodes[i].tasks, step->nodes[i].host, port_base);
     return MU_OK;
 }
 
@@ -407,8 +406,8 @@ mu_cluster *mu_slurm_cluster_resolver_with(const mu_slurm_cluster_resolver_args 
         return NULL;
     if (args.tasks_per_node < 0 || args.gpus_per_node < 0 || args.gpus_per_task < 0) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_slurm_cluster_resolver: tasks_per_node (%d), gpus_per_node (%d) and gpus_per_task (%d) "
-                  "cannot be negative",
+                  "mu_slurm_cluster_resolver: tasks_per_node (%d), gpus_per_node (%d) and gpus_per_task (%d) cannot be "
+                  "negative",
                   args.tasks_per_node, args.gpus_per_node, args.gpus_per_task);
         return NULL;
     }

@@ -104,10 +104,10 @@ static mu_status add_task(mu_job *job, int index, const char *address)
                          index, MU_MAX_NAME, address);
     const size_t at = task_position(job, index);
     if (at < job->n && job->items[at].index == index)
-        return mu__error(MU_ALREADY_EXISTS,
-                         "%s %d is in the cluster twice, at \"%s\" and at \"%s\"; give each task of a job "
-                         "its own index",
-                         job->name, index, job->items[at].address, address);
+        return mu__error(
+            MU_ALREADY_EXISTS,
+            "%s %d is in the cluster twice, at \"%s\" and at \"%s\"; give each task of a job its own index", job->name,
+            index, job->items[at].address, address);
     char *copy = mu__strdup(address);
     if (copy == NULL || mu__grow((void **)&job->items, &job->capacity, job->n + 1, sizeof *job->items) != MU_OK) {
         mu__free(copy);
@@ -124,10 +124,10 @@ mu_status mu_cluster_spec_add(mu_cluster_spec *spec, const char *job, int index,
     if (mu__pending())
         return mu_error_code();
     if (spec == NULL || job == NULL || address == NULL || index < -1)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_cluster_spec_add: needs a specification, a job, an address and an index from "
-                         "-1 (this one is %d)",
-                         index);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_cluster_spec_add: needs a specification, a job, an address and an index from -1 (this one is %d)",
+            index);
     if (total_tasks(spec) >= MU_MAX_TASKS)
         return mu__error(MU_INVALID_ARGUMENT, "the cluster has more than %d tasks", MU_MAX_TASKS);
     mu_job *found = mu__spec_job(spec, job, true);
@@ -218,15 +218,14 @@ static mu_status add_json_job(mu_cluster_spec *spec, const char *name, json_t *t
         return mu_error_code();
     size_t i;
     json_t *address;
-    json_array_foreach(tasks, i, address)
-        MU_TRY(add_json_task(job, (int)i, address, where));
+    json_array_foreach(tasks, i, address) MU_TRY(add_json_task(job, (int)i, address, where));
     const char *key;
-    json_object_foreach(tasks, key, address) {
+    json_object_foreach(tasks, key, address)
+    {
         int index;
         if (!parse_index(key, &index))
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: \"%.40s\" is not the index of a task of job \"%s\"; expected a whole "
-                             "number from 0",
+                             "%s: \"%.40s\" is not the index of a task of job \"%s\"; expected a whole number from 0",
                              where, key, name);
         MU_TRY(add_json_task(job, index, address, where));
     }
@@ -245,7 +244,8 @@ mu_cluster_spec *mu__spec_from_json(json_t *json, const char *where)
     json_t *tasks;
     if (spec == NULL)
         return NULL;
-    json_object_foreach(json, name, tasks) {
+    json_object_foreach(json, name, tasks)
+    {
         if (add_json_job(spec, name, tasks, where) != MU_OK) {
             mu_release(spec);
             return NULL;

@@ -30,8 +30,7 @@ static mu_status read_index(const char *text, const char *where, int *out)
     const long value = strtol(text, &end, 10);
     if (errno != 0 || end == text || *end != '\0' || value < 0 || value > INT32_MAX - 1)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the task's index is \"%.40s\"; expected a whole number from 0",
-                         where,
-                         text);
+                         where, text);
     *out = (int)value;
     return MU_OK;
 }

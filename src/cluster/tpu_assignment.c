@@ -5,9 +5,9 @@
 
 struct mu_tpu_device_assignment {
     mu_object object;
-    mu_tpu_topology *topology;  // retained
+    mu_tpu_topology *topology; // retained
     int n_replicas, n_cores;
-    int *cores;                 // [n_replicas, n_cores, 4]
+    int *cores; // [n_replicas, n_cores, 4]
 };
 
 static void assignment_destroy(void *object)
@@ -44,8 +44,8 @@ static int *core_of(const mu_tpu_device_assignment *a, int replica, int core)
 typedef struct plan {
     const mu_tpu_topology *topology;
     int shape[MU_TPU_RANK], stride[MU_TPU_RANK], footprint[MU_TPU_RANK];
-    int capacity[MU_TPU_RANK];  // replicas that fit along an axis
-    int grid[MU_TPU_RANK];      // replicas along an axis
+    int capacity[MU_TPU_RANK]; // replicas that fit along an axis
+    int grid[MU_TPU_RANK];     // replicas along an axis
     int n_replicas, n_cores, most;
     mu_tpu_device_order order;
 } plan;
@@ -68,36 +68,38 @@ static mu_status check_fit(plan *p)
     for (int a = 0; a < MU_TPU_RANK; a++) {
         const int mesh = p->topology->mesh[a];
         if ((int64_t)p->shape[a] * p->stride[a] > mesh)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_build: a computation of %d cores with "
-                             "stride %d along axis %d does not fit a mesh of %d", p->shape[a], p->stride[a], a, mesh);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_tpu_device_assignment_build: a computation of %d cores with stride %d along axis %d "
+                             "does not fit a mesh of %d",
+                             p->shape[a], p->stride[a], a, mesh);
         p->footprint[a] = p->shape[a] * p->stride[a];
         p->capacity[a] = mesh / p->footprint[a] * p->stride[a];
         p->most *= p->capacity[a];
         p->n_cores *= p->shape[a];
     }
     if (p->n_replicas < 0 || p->n_replicas > p->most)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_build: %d replicas; the mesh has room for 0 to "
-                         "%d", p->n_replicas, p->most);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_tpu_device_assignment_build: %d replicas; the mesh has room for 0 to %d", p->n_replicas,
+                         p->most);
     return MU_OK;
 }
 
 static mu_status read_plan(const mu_tpu_device_assignment_args *args, plan *p)
 {
-    *p = (plan){.topology = args->topology, .n_replicas = args->num_replicas == 0 ? 1 : args->num_replicas,
+    *p = (plan){.topology = args->topology,
+                .n_replicas = args->num_replicas == 0 ? 1 : args->num_replicas,
                 .order = args->device_order_mode};
     MU_TRY(mu__need(args->topology, "mu_tpu_device_assignment_build: the topology"));
     MU_TRY(take_axes(args->computation_shape, "computation_shape", p->shape));
     MU_TRY(take_axes(args->computation_stride, "computation_stride", p->stride));
     if ((unsigned)p->order > MU_TPU_DEVICE_ORDER_MESH)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_build: .device_order_mode %d is none of AUTO "
-                         "0, RING 1, MESH 2", (int)p->order);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_tpu_device_assignment_build: .device_order_mode %d is none of AUTO 0, RING 1, MESH 2",
+                         (int)p->order);
     return check_fit(p);
 }
 
-static bool has_strides(const plan *p)
-{
-    return p->stride[0] * p->stride[1] * p->stride[2] * p->stride[3] != 1;
-}
+static bool has_strides(const plan *p) { return p->stride[0] * p->stride[1] * p->stride[2] * p->stride[3] != 1; }
 
 // ---- Layouts ------------------------------------------------------------------------------------
 
@@ -172,11 +174,14 @@ static mu_status task_layout(const plan *p, mu_tpu_device_assignment *a)
 {
     const int n = p->n_replicas * p->n_cores, have = p->topology->n_tasks * p->topology->per_task;
     if (has_strides(p))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_build: %d devices of the mesh are missing; "
-                         "then every .computation_stride must be 1", p->topology->n_missing);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_tpu_device_assignment_build: %d devices of the mesh are missing; then every "
+                         ".computation_stride must be 1",
+                         p->topology->n_missing);
     if (n > have)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_build: %d replicas of %d cores need %d "
-                         "devices; there are %d", p->n_replicas, p->n_cores, n, have);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_tpu_device_assignment_build: %d replicas of %d cores need %d devices; there are %d",
+                         p->n_replicas, p->n_cores, n, have);
     memcpy(a->cores, p->topology->coordinates, (size_t)n * MU_TPU_RANK * sizeof *a->cores);
     return MU_OK;
 }
@@ -187,8 +192,10 @@ static mu_status lay_out(plan *p, mu_tpu_device_assignment *a)
         return task_layout(p, a);
     const bool can_ring = p->shape[3] == p->topology->mesh[3] && !has_strides(p) && p->n_replicas == p->most;
     if (p->order == MU_TPU_DEVICE_ORDER_RING && !can_ring)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_build: the order RING needs a computation of "
-                         "all cores of its chips, without strides, and replicas that fill the mesh (%d)", p->most);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_tpu_device_assignment_build: the order RING needs a computation of all cores of its "
+                         "chips, without strides, and replicas that fill the mesh (%d)",
+                         p->most);
     choose_grid(p);
     if (can_ring && p->order != MU_TPU_DEVICE_ORDER_MESH)
         return ring_layout(p, a);
@@ -216,13 +223,15 @@ static mu_status check_core(const mu_tpu_device_assignment *a, int i)
 {
     const int *at = a->cores + (size_t)i * MU_TPU_RANK;
     if (!mu__tpu_inside(a->topology, at) || a->topology->device[mu__tpu_position(a->topology, at)] < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_new: core %d of replica %d is at [%d, %d, %d, "
-                         "%d], where the topology has no device", i % a->n_cores, i / a->n_cores, at[0], at[1], at[2],
-                         at[3]);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_tpu_device_assignment_new: core %d of replica %d is at [%d, %d, %d, %d], where the "
+                         "topology has no device",
+                         i % a->n_cores, i / a->n_cores, at[0], at[1], at[2], at[3]);
     for (int k = 0; k < i; k++)
         if (memcmp(a->cores + (size_t)k * MU_TPU_RANK, at, MU_TPU_RANK * sizeof *at) == 0)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_new: the device at [%d, %d, %d, %d] is "
-                             "assigned twice", at[0], at[1], at[2], at[3]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_tpu_device_assignment_new: the device at [%d, %d, %d, %d] is assigned twice", at[0],
+                             at[1], at[2], at[3]);
     return MU_OK;
 }
 
@@ -233,8 +242,10 @@ mu_tpu_device_assignment *mu_tpu_device_assignment_new(mu_tpu_topology *topology
         mu__need(core_assignment, "mu_tpu_device_assignment_new: the list of cores") != MU_OK)
         return NULL;
     if (replicas < 1 || cores_per_replica < 1 || replicas > topology->n_positions / cores_per_replica) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_device_assignment_new: %d replicas of %d cores; both must be 1 or more, "
-                  "and the mesh has %d positions", replicas, cores_per_replica, topology->n_positions);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_tpu_device_assignment_new: %d replicas of %d cores; both must be 1 or more, and the mesh has %d "
+                  "positions",
+                  replicas, cores_per_replica, topology->n_positions);
         return NULL;
     }
     mu_tpu_device_assignment *a = new_assignment(topology, replicas, cores_per_replica);
@@ -260,8 +271,10 @@ static int task_of(const mu_tpu_device_assignment *a, int replica)
         const int other = mu_tpu_topology_task(a->topology, core_of(a, replica, c));
         if (other == task)
             continue;
-        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: replica %d has its logical core 0 on task %d and core %d on "
-                  "task %d; all cores of a replica must be on one host", replica, task, c, other);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_tpu_strategy: replica %d has its logical core 0 on task %d and core %d on task %d; all cores of "
+                  "a replica must be on one host",
+                  replica, task, c, other);
         return -1;
     }
     return task;
@@ -281,8 +294,10 @@ static mu_status sort_by_task(const mu_tpu_device_assignment *a, int tasks, mu_t
                 memcpy(core_of(out, n++, 0), core_of(a, r, 0), (size_t)a->n_cores * MU_TPU_RANK * sizeof *a->cores);
         }
         if (n - begin != each)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: %d of the assignment's %d replicas are on task %d; "
-                             "each of the %d hosts must have as many", n - begin, a->n_replicas, task, tasks);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_tpu_strategy: %d of the assignment's %d replicas are on task %d; each of the %d hosts "
+                             "must have as many",
+                             n - begin, a->n_replicas, task, tasks);
     }
     return MU_OK;
 }
@@ -290,14 +305,17 @@ static mu_status sort_by_task(const mu_tpu_device_assignment *a, int tasks, mu_t
 mu_tpu_device_assignment *mu__tpu_by_task(const mu_tpu_device_assignment *a, int tasks)
 {
     if (a->topology->n_tasks != tasks) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: the assignment is of a topology of %d tasks, and the TPU has "
-                  "%d hosts; make it from the topology that mu_tpu_initialize returned", a->topology->n_tasks, tasks);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_tpu_strategy: the assignment is of a topology of %d tasks, and the TPU has %d hosts; make it "
+                  "from the topology that mu_tpu_initialize returned",
+                  a->topology->n_tasks, tasks);
         return NULL;
     }
     mu_tpu_device_assignment *sorted = new_assignment(a->topology, a->n_replicas, a->n_cores);
     if (sorted && a->n_replicas % tasks != 0)
-        mu__error(MU_INVALID_ARGUMENT, "mu_tpu_strategy: the assignment has %d replicas for %d hosts; each must have "
-                  "as many", a->n_replicas, tasks);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_tpu_strategy: the assignment has %d replicas for %d hosts; each must have as many", a->n_replicas,
+                  tasks);
     if (sorted && !mu__pending() && sort_by_task(a, tasks, sorted) == MU_OK)
         return sorted;
     mu_release(sorted);

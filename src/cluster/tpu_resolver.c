@@ -48,7 +48,8 @@ static mu_status add_worker(mu_cluster_spec *spec, const char *job, const char *
     if (length == 0 || length + 8 > sizeof address || (!port && !default_port))
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_tpu_cluster_resolver: \"%.*s\" is not the address of a worker; expected host:port, as in "
-                         "grpc://10.0.0.2:%d", (int)MU_MIN(length, (size_t)80), text, (int)WORKER_PORT);
+                         "grpc://10.0.0.2:%d",
+                         (int)MU_MIN(length, (size_t)80), text, (int)WORKER_PORT);
     if (port)
         snprintf(address, sizeof address, "%.*s", (int)length, text);
     else
@@ -74,8 +75,8 @@ static char *ask_metadata(const char *address, const char *attribute, const char
 {
     char *url = mu__sprintf("http://%s/computeMetadata/v1/instance/attributes/%s", address, attribute);
     char *answer = url == NULL ? NULL
-                               : mu__https_get(&(mu_https_request){.url = url, .header = "Metadata-Flavor: Google",
-                                                                   .seconds = metadata_seconds});
+                               : mu__https_get(&(mu_https_request){
+                                     .url = url, .header = "Metadata-Flavor: Google", .seconds = metadata_seconds});
     mu__free(url);
     if (!answer)
         mu__error_append("; it is the metadata server, which knows the hosts of the TPU \"%.80s\". Other hosts wait "
@@ -152,9 +153,9 @@ static mu_status fill_spec(const tpu_source *source, mu_cluster_spec **spec)
     const char *endpoints = source->tpu ? NULL : mu__environment("KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS");
     const char *tpu = source->tpu ? source->tpu : endpoints ? endpoints : mu__environment("TPU_NAME");
     if (tpu == NULL)
-        return mu__error(MU_NOT_FOUND, "mu_tpu_cluster_resolver: the environment names no TPU "
-                         "(KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS and TPU_NAME are not set); give .tpu = \"local\" for the "
-                         "one of this host, or a name or address");
+        return mu__error(MU_NOT_FOUND,
+                         "mu_tpu_cluster_resolver: the environment names no TPU (KUBE_GOOGLE_CLOUD_TPU_ENDPOINTS and "
+                         "TPU_NAME are not set); give .tpu = \"local\" for the one of this host, or a name or address");
     if (is_local(tpu))
         return MU_OK;
     MU_TRY(is_address_list(tpu) ? add_workers(*spec, source->job_name, tpu, false) : look_up_name(source, tpu, spec));
@@ -181,7 +182,7 @@ static mu_status tpu_read(mu_cluster *cluster, mu_cluster_view *out)
     MU_TRY(fill_spec(source, &out->spec));
     const int workers = mu__spec_count(out->spec, source->job_name);
     const bool local = workers == 0;
-    MU_TRY(read_worker_id(cluster->task_id < 0 ? workers : 0, &own));  // a number set by hand needs none
+    MU_TRY(read_worker_id(cluster->task_id < 0 ? workers : 0, &own)); // a number set by hand needs none
     out->task_type = local ? NULL : mu__strdup(source->job_name);
     out->task_id = local ? -1 : MU_MAX(own, 0);
     out->rpc_layer = local ? NULL : mu__strdup("grpc");
@@ -192,8 +193,8 @@ static mu_status tpu_read(mu_cluster *cluster, mu_cluster_view *out)
     return whole ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-static const mu_resolver_ops tpu_ops = {.source = "the TPU", .read = tpu_read, .free_state = source_free,
-                                        .no_master_without_task = true};
+static const mu_resolver_ops tpu_ops = {
+    .source = "the TPU", .read = tpu_read, .free_state = source_free, .no_master_without_task = true};
 
 // ---- Which worker this process is ---------------------------------------------------------------
 
@@ -255,8 +256,10 @@ static mu_status keep_source(const mu_tpu_cluster_resolver_args *args, tpu_sourc
     MU_TRY(keep(&source->coordinator_address, args->coordinator_address));
     MU_TRY(keep(&source->metadata_address, args->metadata_address));
     if (source->coordinator_name && !source->coordinator_address)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_cluster_resolver: the coordinator \"%.80s\" has no address; give "
-                         ".coordinator_address too", source->coordinator_name);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_tpu_cluster_resolver: the coordinator \"%.80s\" has no address; give .coordinator_address too",
+            source->coordinator_name);
     if (!source->tpu || !is_address_list(source->tpu))
         return MU_OK;
     mu_cluster_spec *trial = mu__spec_new();

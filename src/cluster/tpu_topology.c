@@ -33,8 +33,9 @@ static mu_status check_sizes(const mu_tpu_topology_args *args, int64_t *position
     *positions = 1;
     for (int a = 0; a < MU_TPU_RANK; a++) {
         if (args->mesh_shape[a] < 1)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_topology_new: .mesh_shape[%d] is %d; each axis has 1 or more "
-                             "positions", a, args->mesh_shape[a]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_tpu_topology_new: .mesh_shape[%d] is %d; each axis has 1 or more positions", a,
+                             args->mesh_shape[a]);
         *positions = args->mesh_shape[a] <= MU_MAX_TASKS ? *positions * args->mesh_shape[a] : INT64_MAX;
         if (*positions > MU_MAX_TASKS)
             return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_topology_new: the mesh has more than %d positions",
@@ -42,8 +43,10 @@ static mu_status check_sizes(const mu_tpu_topology_args *args, int64_t *position
     }
     if (args->num_tasks < 1 || args->num_tpu_devices_per_task < 1 || args->num_tasks > MU_MAX_TASKS ||
         args->num_tpu_devices_per_task > MU_MAX_TASKS / args->num_tasks)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_topology_new: %d tasks with %d devices each; both must be 1 or "
-                         "more, and %d devices at most", args->num_tasks, args->num_tpu_devices_per_task, MU_MAX_TASKS);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_tpu_topology_new: %d tasks with %d devices each; both must be 1 or more, and %d devices at most",
+            args->num_tasks, args->num_tpu_devices_per_task, MU_MAX_TASKS);
     MU_TRY(mu__need(args->device_coordinates, "mu_tpu_topology_new: .device_coordinates"));
     return mu__args_length("mu_tpu_topology_new", "device_coordinates", args->device_coordinates,
                            args->n_device_coordinates, args->num_tasks * args->num_tpu_devices_per_task * MU_TPU_RANK,
@@ -57,9 +60,11 @@ static mu_status place_devices(mu_tpu_topology *t)
     for (int d = 0; d < t->n_tasks * t->per_task; d++) {
         const int *at = t->coordinates + (size_t)d * MU_TPU_RANK;
         if (!mu__tpu_inside(t, at))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_tpu_topology_new: device %d of task %d is at [%d, %d, %d, %d], "
-                             "outside of the mesh [%d, %d, %d, %d]", d % t->per_task, d / t->per_task, at[0], at[1],
-                             at[2], at[3], t->mesh[0], t->mesh[1], t->mesh[2], t->mesh[3]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_tpu_topology_new: device %d of task %d is at [%d, %d, %d, %d], outside of the mesh "
+                             "[%d, %d, %d, %d]",
+                             d % t->per_task, d / t->per_task, at[0], at[1], at[2], at[3], t->mesh[0], t->mesh[1],
+                             t->mesh[2], t->mesh[3]);
         t->device[mu__tpu_position(t, at)] = d;
     }
     for (int i = 0; i < t->n_positions; i++)
@@ -102,9 +107,9 @@ static int device_at(const mu_tpu_topology *topology, const int *coordinates)
         return -1;
     if (mu__tpu_inside(topology, coordinates))
         return topology->device[mu__tpu_position(topology, coordinates)];
-    mu__error(MU_OUT_OF_RANGE, "TPU topology: [%d, %d, %d, %d] is outside of the mesh [%d, %d, %d, %d]",
-              coordinates[0], coordinates[1], coordinates[2], coordinates[3], topology->mesh[0], topology->mesh[1],
-              topology->mesh[2], topology->mesh[3]);
+    mu__error(MU_OUT_OF_RANGE, "TPU topology: [%d, %d, %d, %d] is outside of the mesh [%d, %d, %d, %d]", coordinates[0],
+              coordinates[1], coordinates[2], coordinates[3], topology->mesh[0], topology->mesh[1], topology->mesh[2],
+              topology->mesh[3]);
     return -1;
 }
 
@@ -120,10 +125,7 @@ int mu_tpu_topology_device(const mu_tpu_topology *topology, const int coordinate
     return device < 0 ? -1 : device % topology->per_task;
 }
 
-int mu_tpu_topology_missing(const mu_tpu_topology *topology)
-{
-    return topology ? topology->n_missing : 0;
-}
+int mu_tpu_topology_missing(const mu_tpu_topology *topology) { return topology ? topology->n_missing : 0; }
 
 static const char *name_at(const mu_tpu_topology *topology, const int *coordinates, const char *job, bool host)
 {
@@ -207,10 +209,7 @@ static void stacked_rings(ring *r, int x, int y, int z)
         visit(r, 0, 0, layer);
 }
 
-static bool is_odd(int size)
-{
-    return size > 1 && size % 2 != 0;
-}
+static bool is_odd(int size) { return size > 1 && size % 2 != 0; }
 
 void mu__tpu_ring(int x, int y, int z, int *out)
 {

@@ -10,8 +10,8 @@ struct mu_tpu_topology {
     mu_object object;
     int mesh[MU_TPU_RANK];
     int n_tasks, per_task;
-    int *coordinates;      // [n_tasks, per_task, 4]
-    int *device;           // [mesh] number of the device, task * per_task + index; -1: missing
+    int *coordinates; // [n_tasks, per_task, 4]
+    int *device;      // [mesh] number of the device, task * per_task + index; -1: missing
     int n_positions, n_missing;
 };
 

@@ -59,15 +59,15 @@ const char *mu__kind_name(mu_collective_kind kind); // "all_reduce"
 typedef struct mu_problem {
     mu_collective_kind kind;
     int rank, ranks;
-    int root;              // broadcast only
-    int64_t count;         // elements of DATA; all-gather: of this rank's INPUT; all-to-all and reduce-scatter: of one
-                           // block; permute: of INPUT
-    size_t element;        // bytes of one element
-    int width;             // mu__reduce_width; 0 counts as 1
-    const int64_t *counts; // all-gather: every rank's count
+    int root;               // broadcast only
+    int64_t count;          // elements of DATA; all-gather: of this rank's INPUT; all-to-all and reduce-scatter: of one
+                            // block; permute: of INPUT
+    size_t element;         // bytes of one element
+    int width;              // mu__reduce_width; 0 counts as 1
+    const int64_t *counts;  // all-gather: every rank's count
     const int64_t *sources; // permute: the rank whose INPUT each rank receives; -1: none
-    int hosts;             // number of hosts, whose ranks are numbered consecutively; 0 or 1: one host
-    const int *first;      // [hosts + 1] first rank of each host, then `ranks`; NULL for one host
+    int hosts;              // number of hosts, whose ranks are numbered consecutively; 0 or 1: one host
+    const int *first;       // [hosts + 1] first rank of each host, then `ranks`; NULL for one host
 } mu_problem;
 
 // The memory that steps refer to. WINDOW belongs to the transport: every rank can read it after RENDEZVOUS. Each rank
@@ -82,8 +82,8 @@ typedef enum mu_area {
     MU_AREA_SCRATCH,
     MU_N_AREAS
 } mu_area;
-#define MU_WINDOW_BYTES ((size_t)32768)
-#define MU_STAGING_BYTES  ((size_t)1 << 20)
+#define MU_WINDOW_BYTES  ((size_t)32768)
+#define MU_STAGING_BYTES ((size_t)1 << 20)
 
 // A rank runs its steps in order. Only SEND continues during later steps: its memory must not change until the receiver
 // has the data. FLUSH waits for that, and so does the end of the list.
@@ -197,9 +197,9 @@ mu_status mu__policy_check_order(const mu_policy *policy);
 enum { MU_SIGNATURE_NAME = 64 };
 typedef struct mu_signature {
     struct {
-        int64_t run, number; // which operation of which run
+        int64_t run, number;                  // which operation of which run
         int32_t kind, reduction, dtype, root; // permute: in place of the root a hash of all sources
-        int64_t count;                // all-gather: a hash of all counts
+        int64_t count;                        // all-gather: a hash of all counts
         uint64_t form;                // hash of all shapes, of any number of axes, so that the fast path compares 120
                                       // bytes
         char name[MU_SIGNATURE_NAME]; // by mu__fit_name
@@ -331,11 +331,10 @@ typedef struct mu_backoff {
     void *idle_arg;
     const atomic_bool *calm;
 } mu_backoff;
-#define MU_BACKOFF(channel)                                                                                         \
-    {                                                                                                               \
-        .timeout = (channel)->timeout, .crowded = (channel)->crowded, .idle = (channel)->idle,                         \
-            .idle_arg = (channel)->idle_arg,                                                                           \
-        .calm = (channel)->calm                                                                                     \
+#define MU_BACKOFF(channel)                                                                    \
+    {                                                                                          \
+        .timeout = (channel)->timeout, .crowded = (channel)->crowded, .idle = (channel)->idle, \
+        .idle_arg = (channel)->idle_arg, .calm = (channel)->calm                               \
     }
 
 // mu__backoff_pause spins or yields once; false: the caller should sleep now. The caller runs mu__backoff_check before

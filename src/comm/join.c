@@ -88,21 +88,20 @@ static mu_status exchange_infos(joiner *j)
 {
     const bool shares = mu__setting_bool(MU_SETTING_SHARED_MEMORY);
     process_info own = {.n_local = j->n_local,
-                .leader = leader_here(j, shares),
-                .implementation = (int32_t)j->options->implementation,
-                .deterministic = j->options->deterministic,
-                .shares = shares,
-                .policy = hash_text(j->options->algorithms)};
+                        .leader = leader_here(j, shares),
+                        .implementation = (int32_t)j->options->implementation,
+                        .deterministic = j->options->deterministic,
+                        .shares = shares,
+                        .policy = hash_text(j->options->algorithms)};
     snprintf(own.isa, sizeof own.isa, "%s", mu__kernels()->isa);
     (void)sched_getaffinity(0, sizeof own.cpus, &own.cpus); // empty if the system does not say
     MU_TRY(exchange(j, "members", &own, sizeof own, j->infos));
     for (int i = 0; i < j->n; i++)
         if (!mu__card_clean(&j->infos[i], j->n))
-            return mu__error(
-                MU_DATA_LOSS,
-                "What %s reports to group \"%s\" is not valid (it is on the host of process %d of %d, with "
-                "communication %d); its memory or the network is faulty.",
-                mu__mesh_name(j->mesh, i), j->name, j->infos[i].leader, j->n, j->infos[i].implementation);
+            return mu__error(MU_DATA_LOSS,
+                             "What %s reports to group \"%s\" is not valid (it is on the host of process %d of %d, "
+                             "with communication %d); its memory or the network is faulty.",
+                             mu__mesh_name(j->mesh, i), j->name, j->infos[i].leader, j->n, j->infos[i].implementation);
     return MU_OK;
 }
 
@@ -187,12 +186,12 @@ static mu_status fill_topology(joiner *j)
     mu__free(j->joining.first);
     j->joining.first = first;
     j->joining.topology = (mu_topology){.ranks = j->n * j->n_local,
-                                      .first_local = j->me * j->n_local,
-                                      .n_local = j->n_local,
-                                      .hosts = j->hosts,
-                                      .host = j->host,
-                                      .first = first,
-                                      .staged = j->hosts < j->n};
+                                        .first_local = j->me * j->n_local,
+                                        .n_local = j->n_local,
+                                        .hosts = j->hosts,
+                                        .host = j->host,
+                                        .first = first,
+                                        .staged = j->hosts < j->n};
     return MU_OK;
 }
 

@@ -13,21 +13,21 @@ typedef struct closures {
 
 struct mu_closure_queue {
     mu_monitor monitor;
-    bool called;                    // a thread is in mu__closures_put or mu__closures_wait
-    int64_t capacity;               // 0: no limit
-    int64_t wakes_at;               // threads that wait for space are woken when as few calls wait; -1: none waits
+    bool called;      // a thread is in mu__closures_put or mu__closures_wait
+    int64_t capacity; // 0: no limit
+    int64_t wakes_at; // threads that wait for space are woken when as few calls wait; -1: none waits
     closures waiting, tagged;
     int64_t in_flight;
-    int64_t n_begun;                // different calls without a tag that workers have taken
-    int64_t most_in_flight;         // calls without a tag that may run at the same time; 0: any number
-    mu_closure *running;            // calls without a tag that run, the first to begin first
+    int64_t n_begun;        // different calls without a tag that workers have taken
+    int64_t most_in_flight; // calls without a tag that may run at the same time; 0: any number
+    mu_closure *running;    // calls without a tag that run, the first to begin first
     int most_copies, n_copies;
-    int64_t usual_ns;               // mean time of calls, of which later ones count more; 0: not known
-    mu_error_value error;           // the first; code MU_OK: none
-    mu_cancellation *cancellation;  // of the calls that run; retained
-    int64_t cancelled_ns;           // since when calls that run are cancelled, and none is handed out; 0: they are not
-    bool raising;                   // a thread waits for the calls that are cancelled
-    mu_cancellation *ending;        // cancelled by mu__closures_stop; retained
+    int64_t usual_ns;              // mean time of calls, of which later ones count more; 0: not known
+    mu_error_value error;          // the first; code MU_OK: none
+    mu_cancellation *cancellation; // of the calls that run; retained
+    int64_t cancelled_ns;          // since when calls that run are cancelled, and none is handed out; 0: they are not
+    bool raising;                  // a thread waits for the calls that are cancelled
+    mu_cancellation *ending;       // cancelled by mu__closures_stop; retained
     bool stopped;
 };
 
@@ -66,7 +66,9 @@ static mu_closure *take(closures *list, int tag)
 }
 
 static const mu_error_value was_cancelled = {
-    .code = MU_CANCELLED, .file = __FILE__, .line = __LINE__,
+    .code = MU_CANCELLED,
+    .file = __FILE__,
+    .line = __LINE__,
     .message = "the call was cancelled because another one failed, or because the coordinator ended"};
 
 static void end(mu_closure *closure, const mu_error_value *error)
@@ -139,10 +141,12 @@ static void cancel_running(mu_closure_queue *queue)
 static mu_status still_running(const mu_closure_queue *queue)
 {
     const double seconds = queue->cancelled_ns > 0 ? (double)(mu__now_ns() - queue->cancelled_ns) / 1e9 : 0;
-    return mu__error(MU_DEADLINE_EXCEEDED, "a call failed, and of the others, which were cancelled %.1f s ago, %lld "
-                     "still run, the first of them on worker %d; the error is kept: join again when they have ended, "
-                     "or see why they do not end. The call failed with: %.400s", seconds, (long long)queue->in_flight,
-                     queue->running ? queue->running->worker : -1, queue->error.message);
+    return mu__error(MU_DEADLINE_EXCEEDED,
+                     "a call failed, and of the others, which were cancelled %.1f s ago, %lld still run, the first of "
+                     "them on worker %d; the error is kept: join again when they have ended, or see why they do not "
+                     "end. The call failed with: %.400s",
+                     seconds, (long long)queue->in_flight, queue->running ? queue->running->worker : -1,
+                     queue->error.message);
 }
 
 // Cancels the calls that wait, and waits for those that run and were cancelled. If these do not end, a fetch of one of
@@ -173,7 +177,7 @@ static mu_status raise_error(mu_closure_queue *queue, int64_t deadline_ns)
 {
     mu_status status = MU_OK;
     const int64_t until = MU_MIN(deadline_ns, mu__deadline_ns(mu__setting_real(MU_SETTING_TIMEOUT)));
-    while (queue->raising && status == MU_OK && mu__monitor_wait(&queue->monitor, until))  // another thread raises it
+    while (queue->raising && status == MU_OK && mu__monitor_wait(&queue->monitor, until)) // another thread raises it
         status = mu__check_stop();
     if (status != MU_OK || queue->error.code == MU_OK)
         return status;
@@ -200,8 +204,10 @@ static mu_status enter(mu_closure_queue *queue, int64_t deadline_ns, mu_status l
     while (queue->called && status == MU_OK && mu__monitor_wait(&queue->monitor, deadline_ns))
         status = mu__check_stop();
     if (status == MU_OK && queue->called)
-        return mu__error(late, "another thread joins the coordinator, or waits to schedule a call: %lld calls run and "
-                         "%lld wait; try again later", (long long)queue->in_flight, (long long)queue->waiting.n);
+        return mu__error(late,
+                         "another thread joins the coordinator, or waits to schedule a call: %lld calls run and %lld "
+                         "wait; try again later",
+                         (long long)queue->in_flight, (long long)queue->waiting.n);
     if (status == MU_OK)
         queue->called = true;
     return status;
@@ -238,11 +244,14 @@ static mu_status wait_for_space(mu_closure_queue *queue, int64_t deadline_ns)
     if (queue->stopped)
         return mu__error(MU_FAILED_PRECONDITION, "the coordinator has ended; nothing can be scheduled any more");
     if (queue->raising)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "a call failed, and another thread waits for those that are cancelled "
-                         "for it: %lld run; schedule later", (long long)queue->in_flight);
+        return mu__error(
+            MU_RESOURCE_EXHAUSTED,
+            "a call failed, and another thread waits for those that are cancelled for it: %lld run; schedule later",
+            (long long)queue->in_flight);
     if (full(queue))
-        return mu__error(MU_RESOURCE_EXHAUSTED, "the coordinator's queue is full: %lld calls wait; schedule later, or "
-                         "make the queue longer", (long long)queue->waiting.n);
+        return mu__error(MU_RESOURCE_EXHAUSTED,
+                         "the coordinator's queue is full: %lld calls wait; schedule later, or make the queue longer",
+                         (long long)queue->waiting.n);
     return MU_OK;
 }
 
@@ -289,10 +298,7 @@ mu_status mu__closures_wait_space(mu_closure_queue *queue, int64_t most)
     return status;
 }
 
-static bool busy(const mu_closure_queue *queue)
-{
-    return queue->in_flight > 0 || queue->waiting.n > 0;
-}
+static bool busy(const mu_closure_queue *queue) { return queue->in_flight > 0 || queue->waiting.n > 0; }
 
 // Called with the lock held, by the one thread that has entered.
 static mu_status wait_until_idle(mu_closure_queue *queue, int64_t deadline_ns)
@@ -304,9 +310,10 @@ static mu_status wait_until_idle(mu_closure_queue *queue, int64_t deadline_ns)
     if (status == MU_OK)
         status = raise_error(queue, deadline_ns);
     if (status == MU_OK && busy(queue))
-        status = mu__error(MU_DEADLINE_EXCEEDED, "the join ended at its time limit: %lld calls run and %lld wait; call "
-                           "it again, or see whether the workers still run", (long long)queue->in_flight,
-                           (long long)queue->waiting.n);
+        status = mu__error(MU_DEADLINE_EXCEEDED,
+                           "the join ended at its time limit: %lld calls run and %lld wait; call it again, or see "
+                           "whether the workers still run",
+                           (long long)queue->in_flight, (long long)queue->waiting.n);
     return status;
 }
 

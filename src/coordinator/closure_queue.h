@@ -20,15 +20,15 @@ enum { MU_NO_TAG = -1 };
 // One call. The struct that embeds it says what is called.
 typedef struct mu_closure {
     mu_object object;
-    struct mu_closure *next;        // in the queue
-    int tag;                        // number of the worker that must run it; MU_NO_TAG: any
-    mu_remote_value *output;        // retained; NULL: the result is not needed
-    int64_t order;                  // among calls without a tag, as workers first took them, from 1; 0: none has
+    struct mu_closure *next; // in the queue
+    int tag;                 // number of the worker that must run it; MU_NO_TAG: any
+    mu_remote_value *output; // retained; NULL: the result is not needed
+    int64_t order;           // among calls without a tag, as workers first took them, from 1; 0: none has
     // Of the queue, while a worker runs it:
     struct mu_closure *next_running;
-    int attempts;                   // workers that run it: 2 with a copy
-    int worker;                     // that took it first; MU_NO_TAG: not said
-    bool settled;                   // an attempt has succeeded
+    int attempts; // workers that run it: 2 with a copy
+    int worker;   // that took it first; MU_NO_TAG: not said
+    bool settled; // an attempt has succeeded
     int64_t begun_ns;
 } mu_closure;
 

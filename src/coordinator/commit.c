@@ -64,7 +64,9 @@ static void forget_all(mu_coordinator *c)
 static void drop_all(mu_coordinator *c)
 {
     static const mu_error_value cancelled = {
-        .code = MU_CANCELLED, .file = __FILE__, .line = __LINE__,
+        .code = MU_CANCELLED,
+        .file = __FILE__,
+        .line = __LINE__,
         .message = "the call was cancelled because another one of its step failed, or because the coordinator ended"};
     for (size_t i = 0; i < c->commits.ended.n; i++) {
         const mu_ended_call *ended = &c->commits.ended.items[i];
@@ -123,10 +125,9 @@ static mu_status apply(mu_coordinator *c)
         graphs[i] = ended[i].graph;
         attempts[i] = ended[i].attempt;
     }
-    const mu_status status = graphs && attempts
-                                 ? mu__aggregation_apply(c->strategy, &c->commits.plans, n, graphs, attempts,
-                                                         next_step(c))
-                                 : MU_RESOURCE_EXHAUSTED;
+    const mu_status status =
+        graphs && attempts ? mu__aggregation_apply(c->strategy, &c->commits.plans, n, graphs, attempts, next_step(c))
+                           : MU_RESOURCE_EXHAUSTED;
     mu__free(graphs);
     mu__free(attempts);
     return status;

@@ -16,19 +16,22 @@ struct mu_call;
 
 // A call that has ended, and waits for its step.
 typedef struct mu_ended_call {
-    struct mu_call *call;          // retained
-    struct mu_dispatcher *worker;  // borrowed
-    void *result;                  // retained
-    mu_graph *graph;               // retained
+    struct mu_call *call;         // retained
+    struct mu_dispatcher *worker; // borrowed
+    void *result;                 // retained
+    mu_graph *graph;              // retained
     int64_t attempt;
 } mu_ended_call;
 
 typedef struct mu_commits {
-    pthread_mutex_t lock;          // held while a step is applied
+    pthread_mutex_t lock; // held while a step is applied
     bool has_lock;
     int64_t next_attempt;
-    int joining;                   // threads that wait for the end of all calls
-    struct { mu_ended_call *items; size_t n, capacity; } ended;
+    int joining; // threads that wait for the end of all calls
+    struct {
+        mu_ended_call *items;
+        size_t n, capacity;
+    } ended;
     mu_step_plans plans;
 } mu_commits;
 

@@ -148,8 +148,10 @@ static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_tas
     const bool unbounded = args->max_queued < 0 || (args->max_queued == 0 && MU_GIVEN(args, max_queued));
     c->queue = mu__closures_new(unbounded ? 0 : args->max_queued > 0 ? args->max_queued : MOST_QUEUED);
     if (unbounded)
-        mu__log(MU_LOG_WARNING, "mu_coordinator_new: max_queued is %lld: any number of calls can wait, and keep their "
-                "arguments in memory", (long long)args->max_queued);
+        mu__log(
+            MU_LOG_WARNING,
+            "mu_coordinator_new: max_queued is %lld: any number of calls can wait, and keep their arguments in memory",
+            (long long)args->max_queued);
     c->start_delay = args->schedule_start_delay;
     c->start_delay_max = args->schedule_start_delay_max;
     c->resources = mu__resource_list_new();
@@ -160,8 +162,8 @@ static mu_status fill(mu_coordinator *c, const mu_coordinator_args *args, mu_tas
     c->n_workers = strategy->servers->n_workers;
     MU_TRY(mu__random(&c->first_request, sizeof c->first_request));
     c->last_seen_ns = mu__now_ns();
-    c->ps_failures_ignored = MU_GIVEN(args, ignore_transient_ps_failures) ? args->ignore_transient_ps_failures
-                                                                          : PS_FAILURES_IGNORED;
+    c->ps_failures_ignored =
+        MU_GIVEN(args, ignore_transient_ps_failures) ? args->ignore_transient_ps_failures : PS_FAILURES_IGNORED;
     c->timeouts_ignored = MU_GIVEN(args, ignore_transient_timeouts) ? args->ignore_transient_timeouts
                                                                     : c->n_workers / WORKERS_PER_TIMEOUT;
     const mu_aggregation *aggregation = strategy->servers->aggregation;
@@ -198,14 +200,17 @@ static mu_coordinator *existing(const mu_servers *servers)
 static mu_status check_args(const mu_coordinator_args *args)
 {
     if (!args->strategy || !args->strategy->servers)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_coordinator_new: the strategy is %s; give one of "
-                         "mu_parameter_server_strategy", args->strategy ? mu_strategy_name(args->strategy) : "NULL");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_coordinator_new: the strategy is %s; give one of mu_parameter_server_strategy",
+                         args->strategy ? mu_strategy_name(args->strategy) : "NULL");
     if (!(args->schedule_start_delay >= 0 && args->schedule_start_delay_max >= 0))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_coordinator_new: schedule_start_delay is %g and its maximum %g; give "
-                         "0 or more seconds", args->schedule_start_delay, args->schedule_start_delay_max);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_coordinator_new: schedule_start_delay is %g and its maximum %g; give 0 or more seconds",
+                         args->schedule_start_delay, args->schedule_start_delay_max);
     if (args->ignore_transient_ps_failures < 0 || args->ignore_transient_timeouts < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_coordinator_new: %d failures and %d timeouts are to be ignored; give "
-                         "0 or more", args->ignore_transient_ps_failures, args->ignore_transient_timeouts);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_coordinator_new: %d failures and %d timeouts are to be ignored; give 0 or more",
+                         args->ignore_transient_ps_failures, args->ignore_transient_timeouts);
     return MU_OK;
 }
 
@@ -234,12 +239,12 @@ static mu_status check_arguments(const mu_coordinator *c, const mu_value *value,
 {
     if (value->kind == MU_VALUE_REMOTE)
         return mu__error(MU_INVALID_ARGUMENT, "mu_schedule: the result of another call is among the arguments; fetch "
-                         "it first, or do both in one function");
+                                              "it first, or do both in one function");
     if (value->kind == MU_VALUE_PER_WORKER) {
         *per_worker = true;
         if (((const mu_per_worker_resource *)value->leaf)->list != c->resources)
             return mu__error(MU_INVALID_ARGUMENT, "mu_schedule: a per-worker value of another coordinator is among the "
-                             "arguments; make one with this coordinator");
+                                                  "arguments; make one with this coordinator");
     }
     for (int i = 0; i < value->n; i++)
         MU_TRY(check_arguments(c, value->items[i], per_worker));
@@ -336,8 +341,8 @@ static mu_value *fetch_leaf(const mu_value *leaf, const void *arg)
         return mu__give(mu__remote_value_take((mu_remote_value *)leaf->leaf, MU_FOREVER));
     if (leaf->kind != MU_VALUE_PER_WORKER)
         return (mu_value *)leaf;
-    mu__error(MU_INVALID_ARGUMENT, "mu_fetch: a per-worker value is different on each worker; schedule a function that "
-              "returns it");
+    mu__error(MU_INVALID_ARGUMENT,
+              "mu_fetch: a per-worker value is different on each worker; schedule a function that returns it");
     return NULL;
 }
 
@@ -374,8 +379,10 @@ static mu_status check_dataset(const mu_create_per_worker_dataset_args *args)
     if (!args->coordinator)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the coordinator is NULL", function);
     if (!args->fn == !dataset)
-        return mu__error(MU_INVALID_ARGUMENT, dataset ? "%s: a function and .dataset are both given; give one"
-                                                      : "%s: the function is NULL; give one, or .dataset", function);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         dataset ? "%s: a function and .dataset are both given; give one"
+                                 : "%s: the function is NULL; give one, or .dataset",
+                         function);
     return !dataset || mu__is(dataset, &mu__dataset_type) || mu__is(dataset, &mu__distributed_type)
                ? MU_OK
                : mu__error(MU_INVALID_ARGUMENT, "%s: .dataset is neither a dataset nor a distributed dataset",

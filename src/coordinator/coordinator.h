@@ -14,54 +14,54 @@
 
 // A call in the queue: of a function, or of a maker of what is per worker.
 typedef struct mu_call {
-    mu_closure closure;          // first
-    mu_function *function;       // retained; NULL: a maker's
-    mu_value *arguments;         // retained; NULL: none
-    mu_value *drawn;             // the same with the elements that belong to the call (draws.h); retained
-    mu_error_value *not_drawn;   // why there are none; owned
-    mu_maker *maker;             // retained; NULL: a function's
-    int64_t number;              // in the order of the schedules
-    double ratio;                // all rows of its step to its own (distribute/servers/aggregation.h)
+    mu_closure closure;        // first
+    mu_function *function;     // retained; NULL: a maker's
+    mu_value *arguments;       // retained; NULL: none
+    mu_value *drawn;           // the same with the elements that belong to the call (draws.h); retained
+    mu_error_value *not_drawn; // why there are none; owned
+    mu_maker *maker;           // retained; NULL: a function's
+    int64_t number;            // in the order of the schedules
+    double ratio;              // all rows of its step to its own (distribute/servers/aggregation.h)
 } mu_call;
 
 enum { MU_CALL_NAME = 64 };
 
 // What is known of one worker, and the thread that runs its calls one after the other.
 typedef struct mu_dispatcher {
-    struct mu_coordinator *coordinator;  // borrowed: it outlives the thread
+    struct mu_coordinator *coordinator; // borrowed: it outlives the thread
     int worker;
     mu_task *task;
     mu_worker *thread;
     atomic_llong in_flight, done, failed, retried, dropped;
-    int64_t attempt;             // number of the one that runs; -1: none. Under the lock of the commits
-    mu_concrete *traced;         // its graph; borrowed from the call's function
+    int64_t attempt;     // number of the one that runs; -1: none. Under the lock of the commits
+    mu_concrete *traced; // its graph; borrowed from the call's function
     atomic_bool lost;
-    atomic_llong begun_ns;       // when its call began; 0: it runs none
-    char called[MU_CALL_NAME];   // what that calls; under the lock of the watch
-    bool begun;                  // the thread has its job,
-    atomic_bool ended;           // and uses nothing of the coordinator any more
-    atomic_llong slow_ns;        // when the call began that was last found to be slow (watch.h)
+    atomic_llong begun_ns;     // when its call began; 0: it runs none
+    char called[MU_CALL_NAME]; // what that calls; under the lock of the watch
+    bool begun;                // the thread has its job,
+    atomic_bool ended;         // and uses nothing of the coordinator any more
+    atomic_llong slow_ns;      // when the call began that was last found to be slow (watch.h)
 } mu_dispatcher;
 
 struct mu_coordinator {
     mu_object object;
-    mu_strategy *strategy;       // retained
-    bool registered;             // as the strategy's coordinator
+    mu_strategy *strategy; // retained
+    bool registered;       // as the strategy's coordinator
     mu_closure_queue *queue;
     mu_resource_list *resources; // retained
     mu_commits commits;          // of steps that happen as a whole
     mu_draws draws;              // of the elements that belong to their calls
     atomic_llong n_scheduled;
-    uint64_t first_request;      // of the numbers by which timelines know attempts to run calls
+    uint64_t first_request; // of the numbers by which timelines know attempts to run calls
     atomic_ullong n_requests;
     mu_times times;
     mu_watch watch;
     struct mu_metrics_http *metrics; // NULL: not served (coordinator_metrics.c)
     int n_workers;
-    mu_dispatcher *workers;      // [n_workers]
+    mu_dispatcher *workers; // [n_workers]
     int ps_failures_ignored, timeouts_ignored;
     double start_delay, start_delay_max; // seconds
-    atomic_int *ps_failures;     // [servers] reports so far
+    atomic_int *ps_failures;             // [servers] reports so far
     atomic_int timeouts;
     atomic_int n_lost;
     atomic_int n_away;           // those, and the workers that have not started yet

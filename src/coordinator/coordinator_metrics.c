@@ -39,8 +39,7 @@ static mu_status put_workers(mu_text *out, const mu_coordinator *c)
 
 static mu_status put_time(mu_text *out, const char *name, const mu_coordinator_times *times)
 {
-    MU_TRY(mu__text_put(out, "# TYPE muster_%s_seconds summary\nmuster_%s_seconds_sum %.9g\n", name, name,
-                        times->sum));
+    MU_TRY(mu__text_put(out, "# TYPE muster_%s_seconds summary\nmuster_%s_seconds_sum %.9g\n", name, name, times->sum));
     return mu__text_put(out, "muster_%s_seconds_count %lld\n", name, (long long)times->n);
 }
 
@@ -63,8 +62,11 @@ static mu_status put_recovery(mu_text *out, mu_coordinator *c)
     const struct {
         const char *name;
         int64_t value;
-    } rows[] = {{"failovers", recovery.failovers}, {"restores", recovery.restores}, {"snapshots", recovery.snapshots},
-                {"failed_snapshots", recovery.failed_snapshots}, {"updates_lost", recovery.updates_lost}};
+    } rows[] = {{"failovers", recovery.failovers},
+                {"restores", recovery.restores},
+                {"snapshots", recovery.snapshots},
+                {"failed_snapshots", recovery.failed_snapshots},
+                {"updates_lost", recovery.updates_lost}};
     for (size_t i = 0; i < MU_COUNT(rows); i++)
         MU_TRY(mu__text_put(out, "# TYPE muster_%s_total counter\nmuster_%s_total %lld\n", rows[i].name, rows[i].name,
                             (long long)rows[i].value));

@@ -72,7 +72,7 @@ static void *run(mu_dispatcher *d, mu_call *call, mu_task_failure *failure)
 }
 
 typedef struct outcome {
-    void *result;        // owned; NULL: failed
+    void *result; // owned; NULL: failed
     mu_error_value error;
     mu_task_failure failure;
 } outcome;
@@ -111,10 +111,7 @@ static outcome run_in_context(mu_dispatcher *d, mu_call *call, mu_cancellation *
 
 // Whether a report of trouble that may pass is ignored; with TensorFlow's rule, the report that reaches the limit is
 // not.
-static bool ignored(atomic_int *reports, int limit)
-{
-    return atomic_fetch_add(reports, 1) + 1 < limit;
-}
+static bool ignored(atomic_int *reports, int limit) { return atomic_fetch_add(reports, 1) + 1 < limit; }
 
 typedef enum verdict { VERDICT_ERROR, VERDICT_AGAIN, VERDICT_LOST } verdict;
 
@@ -144,8 +141,10 @@ static void look_for_any(mu_coordinator *c, const mu_error_value *why)
     if (c->n_away < c->n_workers || (double)(mu__now_ns() - c->last_seen_ns) / 1e9 < limit)
         return;
     mu_error_value error = {.code = MU_UNAVAILABLE, .file = __FILE__, .line = __LINE__};
-    snprintf(error.message, sizeof error.message, "none of the %d workers has been reachable for %g s "
-             "(MUSTER_TIMEOUT); start them again. The last attempt: %.400s", c->n_workers, limit, why->message);
+    snprintf(error.message, sizeof error.message,
+             "none of the %d workers has been reachable for %g s (MUSTER_TIMEOUT); start them again. The last attempt: "
+             "%.400s",
+             c->n_workers, limit, why->message);
     mu__closures_give_up(c->queue, &error);
     mu__commit_drop(c);
     c->last_seen_ns = mu__now_ns();
@@ -178,9 +177,10 @@ static void look_for_start(mu_dispatcher *d, int64_t begun_ns, const mu_error_va
     const double seconds = (double)(mu__now_ns() - begun_ns) / 1e9;
     if (d->lost || seconds < mu__setting_real(MU_SETTING_HEARTBEAT))
         return;
-    mu__log(MU_LOG_WARNING, "worker %d has not been reachable since the start, for %.0f s; the others go on without "
-            "it. Start it (muster serve), or see whether its address is right. The last attempt: %s", d->worker,
-            seconds, why->message);
+    mu__log(MU_LOG_WARNING,
+            "worker %d has not been reachable since the start, for %.0f s; the others go on without it. Start it "
+            "(muster serve), or see whether its address is right. The last attempt: %s",
+            d->worker, seconds, why->message);
     d->lost = true;
     d->coordinator->n_lost++;
 }
@@ -235,7 +235,7 @@ static void make_again(mu_dispatcher *d)
     }
     pthread_mutex_unlock(&c->resources->monitor.lock);
     mu_error_value lost;
-    mu__error_move(&lost);  // without memory for a call, its value stays aborted and says so
+    mu__error_move(&lost); // without memory for a call, its value stays aborted and says so
 }
 
 static void recover(mu_dispatcher *d, const mu_error_value *error)
@@ -280,9 +280,7 @@ static void failed(mu_dispatcher *d, mu_call *call, const outcome *o)
 {
     mu_closure_queue *queue = d->coordinator->queue;
     // What is made for a lost worker is made again with all the rest when it is back, also while calls are cancelled.
-    const verdict v = !call->maker                           ? judge(d, o)
-                      : o->failure.blame == MU_BLAME_WORKER ? VERDICT_LOST
-                                                             : VERDICT_ERROR;
+    const verdict v = !call->maker ? judge(d, o) : o->failure.blame == MU_BLAME_WORKER ? VERDICT_LOST : VERDICT_ERROR;
     d->in_flight -= !call->maker;
     mu__commit_abandoned(d);
     const bool decides = mu__closures_attempt_ended(queue, &call->closure, false);

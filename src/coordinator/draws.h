@@ -13,9 +13,9 @@ struct mu_call;
 struct mu_coordinator;
 
 typedef struct mu_draws {
-    mu_monitor monitor;  // guards the fields below
-    int64_t n_ended;     // calls up to this one (mu_closure.order) have their elements
-    bool drawing;        // elements of the next are being drawn
+    mu_monitor monitor; // guards the fields below
+    int64_t n_ended;    // calls up to this one (mu_closure.order) have their elements
+    bool drawing;       // elements of the next are being drawn
 } mu_draws;
 
 mu_status mu__draws_init(mu_draws *draws);

@@ -3,14 +3,11 @@
 
 static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure)
 {
-    (void)failure;  // all its failures are the call's
+    (void)failure; // all its failures are the call's
     return mu__served_call(task->strategy, task->worker, function, arguments);
 }
 
-static void free_task(mu_task *task)
-{
-    mu__free(task);
-}
+static void free_task(mu_task *task) { mu__free(task); }
 
 static const mu_task_ops local_ops = {.name = "local", .call = call, .free = free_task};
 

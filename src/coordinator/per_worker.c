@@ -17,10 +17,7 @@ static void list_destroy(void *object)
 
 static mu_type list_type = {.name = "list of per-worker values", .destroy = list_destroy};
 
-static void maker_destroy(void *object)
-{
-    mu_release(((mu_maker *)object)->made);
-}
+static void maker_destroy(void *object) { mu_release(((mu_maker *)object)->made); }
 
 static mu_type maker_type = {.name = "maker of a per-worker value", .destroy = maker_destroy};
 
@@ -110,16 +107,19 @@ static _Thread_local int current_worker = -1;
 int mu_get_current_worker_index(void)
 {
     if (current_worker < 0)
-        mu__error(MU_FAILED_PRECONDITION, "mu_get_current_worker_index is called outside of a function that makes "
-                  "something for each worker (mu_create_per_worker_dataset, mu_create_per_worker_values)");
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_get_current_worker_index is called outside of a function that makes something for each worker "
+                  "(mu_create_per_worker_dataset, mu_create_per_worker_values)");
     return current_worker;
 }
 
 static mu_variable *refuse_variable(struct mu_scope *scope, const mu_variable_args *args)
 {
     (void)scope;
-    mu__error(MU_INVALID_ARGUMENT, "variable '%s' is made in a function that makes something for each worker; make it "
-              "in the strategy's scope, before", args->name ? args->name : "Variable");
+    mu__error(MU_INVALID_ARGUMENT,
+              "variable '%s' is made in a function that makes something for each worker; make it in the strategy's "
+              "scope, before",
+              args->name ? args->name : "Variable");
     return NULL;
 }
 
@@ -131,11 +131,12 @@ static void *call_maker(const mu_maker *maker)
     void *made = maker->dataset ? (void *)maker->dataset(maker->arg) : maker->value(maker->arg);
     mu__callback_leave(before);
     if (made && maker->dataset && !mu__is(made, &mu__dataset_type) && !mu__pending())
-        mu__error(MU_INVALID_ARGUMENT, "the function for each worker returned something else than a dataset for worker "
-                  "%d", current_worker);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "the function for each worker returned something else than a dataset for worker %d", current_worker);
     if (!made && !mu__pending())
-        mu__error(MU_INVALID_ARGUMENT, "the function for each worker returned NULL for worker %d; return a %s, or call "
-                  "mu_fail", current_worker, maker->dataset ? "dataset" : "value");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "the function for each worker returned NULL for worker %d; return a %s, or call mu_fail",
+                  current_worker, maker->dataset ? "dataset" : "value");
     return mu__pending() ? NULL : mu_retain(made);
 }
 
@@ -170,15 +171,16 @@ static mu_value *next_element(mu_iterator *iterator, int worker)
 {
     mu_value *element = mu_next(iterator);
     if (!element && !mu__pending())
-        mu__error(MU_OUT_OF_RANGE, "the dataset of worker %d has no more elements (end of data); repeat it, or "
-                  "schedule fewer steps", worker);
+        mu__error(MU_OUT_OF_RANGE,
+                  "the dataset of worker %d has no more elements (end of data); repeat it, or schedule fewer steps",
+                  worker);
     return mu__give(mu_retain(element));
 }
 
 mu_value *mu__per_worker_argument(const mu_per_worker_resource *per_worker, int worker)
 {
-    void *made = mu__give(mu__remote_value_take(per_worker->values[worker], mu__deadline_ns(mu__setting_real(
-                                                                                 MU_SETTING_TIMEOUT))));
+    void *made = mu__give(
+        mu__remote_value_take(per_worker->values[worker], mu__deadline_ns(mu__setting_real(MU_SETTING_TIMEOUT))));
     if (!made) {
         mu__error_begin(0, "input error, what each worker has for itself could not be made: ");
         return NULL;

@@ -23,7 +23,10 @@ typedef struct remote_task {
     mu_task task;
     mu_rpc_client *client; // borrowed from the strategy's servers
     uint64_t process;      // that knows the functions; 0: none yet
-    struct { registered *items; size_t n, capacity; } functions;
+    struct {
+        registered *items;
+        size_t n, capacity;
+    } functions;
 } remote_task;
 
 // ---- What the worker knows ----------------------------------------------------------------------
@@ -214,8 +217,9 @@ static mu_value *call(mu_task *task, mu_function *function, mu_value *arguments,
         if (fits)
             return result;
     }
-    mu__error(MU_INVALID_ARGUMENT, "the next elements of datasets on worker %d do not fit '%s' together; name each "
-              "once in the arguments", task->worker, mu_function_name(function));
+    mu__error(MU_INVALID_ARGUMENT,
+              "the next elements of datasets on worker %d do not fit '%s' together; name each once in the arguments",
+              task->worker, mu_function_name(function));
     return NULL;
 }
 
@@ -245,8 +249,8 @@ static void *keep(mu_task *task, void *made, mu_task_failure *failure)
     }
     snprintf(name, sizeof name, "the %s of worker %d", dataset ? "dataset" : "value", task->worker);
     if (find_process(t) == MU_OK)
-        input = dataset ? mu__remote_input_dataset(t->client, name, made)
-                        : mu__remote_input_value(t->client, name, made);
+        input =
+            dataset ? mu__remote_input_dataset(t->client, name, made) : mu__remote_input_value(t->client, name, made);
     if (input && input->process != t->process)
         check_process(t);
     if (!mu__pending())
@@ -284,8 +288,13 @@ static void free_task(mu_task *task)
     mu__free(t);
 }
 
-static const mu_task_ops remote_ops = {.name = "remote", .call = call, .keep = keep, .specs = specs_of,
-                                       .reach = reach, .recover = recover, .free = free_task};
+static const mu_task_ops remote_ops = {.name = "remote",
+                                       .call = call,
+                                       .keep = keep,
+                                       .specs = specs_of,
+                                       .reach = reach,
+                                       .recover = recover,
+                                       .free = free_task};
 
 mu_task *mu__remote_task(mu_strategy *strategy, int worker, void *arg)
 {

@@ -31,13 +31,10 @@ static void settle(mu_remote_value *value, mu_remote_state state, void *result, 
         pthread_cond_broadcast(&value->monitor.changed);
     }
     pthread_mutex_unlock(&value->monitor.lock);
-    mu_release(old);  // its destructor may take time
+    mu_release(old); // its destructor may take time
 }
 
-void mu__remote_value_set(mu_remote_value *value, void *result)
-{
-    settle(value, MU_REMOTE_READY, result, NULL);
-}
+void mu__remote_value_set(mu_remote_value *value, void *result) { settle(value, MU_REMOTE_READY, result, NULL); }
 
 void mu__remote_value_fail(mu_remote_value *value, const mu_error_value *error)
 {
@@ -54,7 +51,7 @@ static mu_status outcome(const mu_remote_value *value)
 {
     if (value->state == MU_REMOTE_NOT_READY)
         return mu__error(MU_DEADLINE_EXCEEDED, "the call whose result is fetched has not ended in time; wait longer, "
-                         "or see whether its worker still runs");
+                                               "or see whether its worker still runs");
     if (value->state == MU_REMOTE_ABORTED)
         return mu__error(MU_CANCELLED, "the result was lost with its worker: %s", value->error.message);
     return mu__error_raise(&value->error);

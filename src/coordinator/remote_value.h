@@ -11,15 +11,15 @@ typedef enum mu_remote_state { MU_REMOTE_NOT_READY, MU_REMOTE_READY, MU_REMOTE_A
 
 typedef struct mu_remote_value {
     mu_object object;
-    mu_monitor monitor;      // guards the fields below
+    mu_monitor monitor; // guards the fields below
     mu_remote_state state;
-    mu_object *result;       // of a ready call that succeeded; retained
-    mu_error_value error;    // code MU_OK: it succeeded, or is not ready
+    mu_object *result;    // of a ready call that succeeded; retained
+    mu_error_value error; // code MU_OK: it succeeded, or is not ready
 } mu_remote_value;
 
 extern mu_type mu__remote_value_type;
 
-mu_remote_value *mu__remote_value_new(void);  // owned by the caller
+mu_remote_value *mu__remote_value_new(void); // owned by the caller
 
 // mu__remote_value_set makes it ready with a result, which it retains; mu__remote_value_fail with an error. Without
 // effect on one that is ready, so that the first outcome stays.

@@ -16,7 +16,7 @@ typedef enum mu_blame {
 
 typedef struct mu_task_failure {
     mu_blame blame;
-    int server;       // MU_BLAME_SERVER: which
+    int server; // MU_BLAME_SERVER: which
 } mu_task_failure;
 
 typedef struct mu_task mu_task;
@@ -44,7 +44,7 @@ typedef struct mu_task_ops {
 // The head of a task. One thread at a time uses it.
 struct mu_task {
     const mu_task_ops *ops;
-    mu_strategy *strategy;  // borrowed
+    mu_strategy *strategy; // borrowed
     int worker;
     mu_cancellation *ending; // of the coordinator: a call that is cancelled is not awaited any longer; borrowed
 };

@@ -39,6 +39,8 @@ mu_status mu_coordinator_times_read(mu_coordinator *coordinator, const char *nam
             pthread_mutex_unlock(&coordinator->times.lock);
             return MU_OK;
         }
-    return mu__error(MU_NOT_FOUND, "mu_coordinator_times_read: there is no \"%.40s\"; there are \"function_tracing\", "
-                     "\"closure_execution\" and \"remote_value_fetch\"", name);
+    return mu__error(MU_NOT_FOUND,
+                     "mu_coordinator_times_read: there is no \"%.40s\"; there are \"function_tracing\", "
+                     "\"closure_execution\" and \"remote_value_fetch\"",
+                     name);
 }

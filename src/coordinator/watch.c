@@ -2,8 +2,8 @@
 #include "coordinator/coordinator.h"
 
 enum { LEFT_TEXT = MU_CALL_NAME + 100 };
-enum { TIMES_USUAL = 10 };         // a call that takes so many times the usual time makes its worker slow,
-static const double LEAST_S = 1;   // but not before it has taken so many seconds
+enum { TIMES_USUAL = 10 };       // a call that takes so many times the usual time makes its worker slow,
+static const double LEAST_S = 1; // but not before it has taken so many seconds
 
 void mu__watch_call_begun(mu_dispatcher *d, const char *name)
 {
@@ -39,8 +39,10 @@ static void look_at_worker(mu_dispatcher *d, double usual)
     const double age = begun > 0 ? (double)(mu__now_ns() - begun) / 1e9 : 0;
     if (usual == 0 || d->lost || age < MU_MAX(TIMES_USUAL * usual, LEAST_S) || !mu__watch_found_slow(d, begun))
         return;
-    mu__log(MU_LOG_WARNING, "worker %d is slow: it has run its call for %.1f s, and calls usually take %.3g s. It is "
-            "alive; see whether something else uses its machine", d->worker, age, usual);
+    mu__log(MU_LOG_WARNING,
+            "worker %d is slow: it has run its call for %.1f s, and calls usually take %.3g s. It is alive; see "
+            "whether something else uses its machine",
+            d->worker, age, usual);
 }
 
 // TensorFlow's watchdog: says what runs when nothing has ended for so long.
@@ -53,8 +55,9 @@ static void look_at_all(mu_coordinator *c, double limit)
         c->watch.last_done_ns = now;
     if ((double)(now - c->watch.last_done_ns) / 1e9 < limit)
         return;
-    mu__log(MU_LOG_WARNING, "no call has ended for %g s (MUSTER_WATCHDOG): %lld run, %lld wait, %d of %d workers are "
-            "lost", limit, (long long)in_flight, (long long)waiting, (int)c->n_lost, c->n_workers);
+    mu__log(MU_LOG_WARNING,
+            "no call has ended for %g s (MUSTER_WATCHDOG): %lld run, %lld wait, %d of %d workers are lost", limit,
+            (long long)in_flight, (long long)waiting, (int)c->n_lost, c->n_workers);
     for (int i = 0; i < c->n_workers; i++)
         if (c->workers[i].begun_ns > 0)
             mu__log(MU_LOG_WARNING, "worker %d has run its call for %.1f s%s", i, mu__watch_call_age(&c->workers[i]),
@@ -96,9 +99,10 @@ void mu__watch_name_left(mu_coordinator *c)
     char text[LEFT_TEXT];
     for (int i = 0; i < c->n_workers; i++)
         if (is_left(&c->workers[i], text, sizeof text))
-            mu__log(MU_LOG_ERROR, "the coordinator has ended without worker %d: %s after %g s (MUSTER_TIMEOUT). Its "
-                    "memory in the library is not freed; keep the objects that its function uses, or let it end", i,
-                    text, mu__setting_real(MU_SETTING_TIMEOUT));
+            mu__log(MU_LOG_ERROR,
+                    "the coordinator has ended without worker %d: %s after %g s (MUSTER_TIMEOUT). Its memory in the "
+                    "library is not freed; keep the objects that its function uses, or let it end",
+                    i, text, mu__setting_real(MU_SETTING_TIMEOUT));
 }
 
 static void watch(void *arg)

@@ -16,8 +16,8 @@ typedef struct mu_watch {
     mu_monitor monitor;
     bool ending;
     mu_worker *thread;
-    int64_t stopped_ns;            // when the coordinator began to end, or calls that hold that up were last named
-    atomic_llong last_done_ns;     // when a call last ended well
+    int64_t stopped_ns;        // when the coordinator began to end, or calls that hold that up were last named
+    atomic_llong last_done_ns; // when a call last ended well
 } mu_watch;
 
 mu_status mu__watch_begin(struct mu_coordinator *coordinator);
@@ -33,6 +33,6 @@ void mu__watch_call_ended(struct mu_dispatcher *worker);
 // The mark belongs to one call; the next call starts unmarked.
 bool mu__watch_found_slow(struct mu_dispatcher *worker, int64_t begun_ns);
 bool mu__watch_is_slow(const struct mu_dispatcher *worker);
-double mu__watch_call_age(const struct mu_dispatcher *worker);  // in seconds; 0: it runs no call
+double mu__watch_call_age(const struct mu_dispatcher *worker); // in seconds; 0: it runs no call
 
 #endif

@@ -71,10 +71,7 @@ static void dataset_destroy(void *object)
 
 mu_type mu__dataset_type = {.name = "dataset", .destroy = dataset_destroy};
 
-static mu_iterator *dataset_iterate(mu_iterable *iterable)
-{
-    return mu__dataset_iterate((mu_dataset *)iterable);
-}
+static mu_iterator *dataset_iterate(mu_iterable *iterable) { return mu__dataset_iterate((mu_dataset *)iterable); }
 
 static mu_status check_inputs(const mu_stage_ops *ops, int n_inputs, mu_dataset *const *inputs)
 {

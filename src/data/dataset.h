@@ -18,9 +18,9 @@
 typedef struct mu_column {
     const void *data;
     mu_dtype stored;
-    mu_spec spec;      // of one element
-    int divisor;       // uint8 stored, float32 returned: divides by it, correctly rounded; else 1
-    const mu_tensor *strings;  // instead of `data`: the rows of this tensor (its only one, if `whole`); borrowed
+    mu_spec spec;             // of one element
+    int divisor;              // uint8 stored, float32 returned: divides by it, correctly rounded; else 1
+    const mu_tensor *strings; // instead of `data`: the rows of this tensor (its only one, if `whole`); borrowed
     bool whole;
 } mu_column;
 
@@ -30,9 +30,9 @@ typedef struct mu_rows {
     int64_t n;
     int n_columns;
     mu_column *columns;
-    mu_value *spec;    // structure of an element; leaves are symbolic tensors without a node
+    mu_value *spec; // structure of an element; leaves are symbolic tensors without a node
     mu_status (*ready)(struct mu_rows *rows, int64_t end);
-    void *source;      // what keeps the data alive
+    void *source; // what keeps the data alive
     void (*free_source)(void *source);
 } mu_rows;
 
@@ -61,21 +61,21 @@ typedef struct mu_stage_ops mu_stage_ops;
 // Part of a division into n parts: one part, or `width` consecutive parts.
 typedef struct mu_division {
     int64_t n, index, width;
-    bool all_shares;     // by elements and files: an empty part is an error
+    bool all_shares; // by elements and files: an empty part is an error
 } mu_division;
 
 // A stage's arguments are a struct (ops->args_bytes). A list of mu_owned_field, ended by MU_OWNS_END, names what they
 // own, so that any dataset can be cloned and freed. All other fields are copied as bytes.
 typedef enum mu_owned_kind {
     MU_OWNS_END = 0,
-    MU_OWNS_TEXT,        // char *, from mu__strdup
-    MU_OWNS_NUMBERS,     // mu_numbers
-    MU_OWNS_OBJECT,      // pointer to a reference-counted object; a clone retains it
+    MU_OWNS_TEXT,    // char *, from mu__strdup
+    MU_OWNS_NUMBERS, // mu_numbers
+    MU_OWNS_OBJECT,  // pointer to a reference-counted object; a clone retains it
 } mu_owned_kind;
 
 typedef struct mu_owned_field {
     mu_owned_kind kind;
-    size_t offset;       // offset in the struct of arguments
+    size_t offset; // offset in the struct of arguments
 } mu_owned_field;
 
 typedef struct mu_numbers {
@@ -103,41 +103,58 @@ typedef struct mu_sent_field {
     const mu_object_form *form;
     bool may_lack;
 } mu_sent_field;
-#define MU_SENDS_INT(type, field, fewest, highest)                                                                     \
-    {.kind = MU_SENT_INT, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field, .least = (fewest),       \
-     .most = (highest)}
-#define MU_SENDS_SEED(type, field)                                                                                     \
-    {.kind = MU_SENT_SEED, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field, .least = INT64_MIN,     \
-     .most = INT64_MAX}
-#define MU_SENDS_NUMBERS(type, field, fewest, highest)                                                                 \
-    {.kind = MU_SENT_NUMBERS, .offset = offsetof(type, field), .least = (fewest), .most = (highest)}
-#define MU_SENDS_TEXT(type, field) {.kind = MU_SENT_TEXT, .offset = offsetof(type, field)}
-#define MU_SENDS_OPTIONAL_TEXT(type, field)                                                                            \
-    {.kind = MU_SENT_TEXT, .offset = offsetof(type, field), .may_lack = true}
-#define MU_SENDS_OBJECT(type, field, how)                                                                              \
-    {.kind = MU_SENT_OBJECT, .offset = offsetof(type, field), .form = (how)}
-#define MU_SENDS_OPTIONAL(type, field, how)                                                                            \
-    {.kind = MU_SENT_OBJECT, .offset = offsetof(type, field), .form = (how), .may_lack = true}
-#define MU_SENDS_NOTHING(type, field)                                                                                  \
-    {.kind = MU_SENT_NOTHING, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field}
+#define MU_SENDS_INT(type, field, fewest, highest)                                                                  \
+    {                                                                                                               \
+        .kind = MU_SENT_INT, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field, .least = (fewest), \
+        .most = (highest)                                                                                           \
+    }
+#define MU_SENDS_SEED(type, field)                                                                                    \
+    {                                                                                                                 \
+        .kind = MU_SENT_SEED, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field, .least = INT64_MIN, \
+        .most = INT64_MAX                                                                                             \
+    }
+#define MU_SENDS_NUMBERS(type, field, fewest, highest)                                                 \
+    {                                                                                                  \
+        .kind = MU_SENT_NUMBERS, .offset = offsetof(type, field), .least = (fewest), .most = (highest) \
+    }
+#define MU_SENDS_TEXT(type, field)                            \
+    {                                                         \
+        .kind = MU_SENT_TEXT, .offset = offsetof(type, field) \
+    }
+#define MU_SENDS_OPTIONAL_TEXT(type, field)                                     \
+    {                                                                           \
+        .kind = MU_SENT_TEXT, .offset = offsetof(type, field), .may_lack = true \
+    }
+#define MU_SENDS_OBJECT(type, field, how)                                      \
+    {                                                                          \
+        .kind = MU_SENT_OBJECT, .offset = offsetof(type, field), .form = (how) \
+    }
+#define MU_SENDS_OPTIONAL(type, field, how)                                                      \
+    {                                                                                            \
+        .kind = MU_SENT_OBJECT, .offset = offsetof(type, field), .form = (how), .may_lack = true \
+    }
+#define MU_SENDS_NOTHING(type, field)                                                               \
+    {                                                                                               \
+        .kind = MU_SENT_NOTHING, .offset = offsetof(type, field), .bytes = sizeof((type *)0)->field \
+    }
 
 // Base struct of everything that mu_iterate and MU_EACH accept.
 typedef struct mu_iterable {
     mu_object object;
-    mu_iterator *(*iterate)(struct mu_iterable *iterable);  // owned by the caller
+    mu_iterator *(*iterate)(struct mu_iterable *iterable); // owned by the caller
 } mu_iterable;
 
 struct mu_dataset {
-    mu_iterable iterable;            // first
+    mu_iterable iterable; // first
     const mu_stage_ops *ops;
     int n_inputs;
-    mu_dataset **inputs;             // retained
-    void *args;                      // ops->args_bytes; NULL for a stage without arguments
-    mu_object *shared;               // made by ops->share; NULL without it
-    atomic_llong iterations;         // shuffle: iterations started; selects the order of the next
+    mu_dataset **inputs;     // retained
+    void *args;              // ops->args_bytes; NULL for a stage without arguments
+    mu_object *shared;       // made by ops->share; NULL without it
+    atomic_llong iterations; // shuffle: iterations started; selects the order of the next
 };
 extern mu_type mu__dataset_type, mu__iterator_type;
-extern mu_type mu__distributed_type;  // defined in distribute: the other kind of mu_iterable
+extern mu_type mu__distributed_type; // defined in distribute: the other kind of mu_iterable
 
 // mu__dataset_new makes a dataset. `args` is the stage's struct of arguments (NULL if it has none). It is copied, and
 // the dataset takes ownership of what it owns, on failure too. Retains the inputs. Owned by the caller. Errors:
@@ -175,10 +192,10 @@ typedef struct mu_item {
 
 typedef struct mu_stage {
     const mu_stage_ops *ops;
-    const mu_dataset *dataset;    // borrowed: the iterator retains the last dataset, which retains the others
+    const mu_dataset *dataset; // borrowed: the iterator retains the last dataset, which retains the others
     mu_iterator *iterator;
-    struct mu_stage **inputs;     // of dataset->n_inputs; an input is opened when first used
-    void *state;                  // ops->state_bytes, zeroed
+    struct mu_stage **inputs; // of dataset->n_inputs; an input is opened when first used
+    void *state;              // ops->state_bytes, zeroed
     bool ended;
 } mu_stage;
 
@@ -193,7 +210,7 @@ struct mu_stage_ops {
     const char *name;
     size_t state_bytes;
     size_t args_bytes;
-    const mu_owned_field *owned;  // what the arguments own; NULL: nothing
+    const mu_owned_field *owned; // what the arguments own; NULL: nothing
     // open prepares the state. Optional.
     mu_status (*open)(mu_stage *stage);
     // next makes the next element, owned by the caller; at the end it sets *end instead. May block.
@@ -206,7 +223,7 @@ struct mu_stage_ops {
     int64_t (*cardinality)(const mu_dataset *dataset);
     // spec of an element as mu__dataset_spec. Optional: that of input 0, or unknown without inputs.
     mu_value *(*spec)(const mu_dataset *dataset);
-    bool opaque;  // with inputs, and without `spec`: the spec is unknown
+    bool opaque; // with inputs, and without `spec`: the spec is unknown
     // For stages of stages.def: what is sent of the arguments (NULL: there are none), and what must hold between them
     // in a stage that was read. Optional.
     const mu_sent_field *sent;
@@ -215,11 +232,11 @@ struct mu_stage_ops {
     mu_object *(*share)(void);
 
     // For dividing a pipeline among workers (auto_shard.c). All optional.
-    bool divided_before;  // passes elements on unchanged, so a division goes before it
-    bool opens_files;     // reads the files that its input names
-    bool makes_datasets;  // makes a dataset of each element, which may be a file name
-    int64_t (*batch_size)(const mu_dataset *dataset);  // as mu__dataset_batch_size
-    int64_t (*rows)(const mu_dataset *dataset);        // total rows of all batches; -1: unknown
+    bool divided_before;                              // passes elements on unchanged, so a division goes before it
+    bool opens_files;                                 // reads the files that its input names
+    bool makes_datasets;                              // makes a dataset of each element, which may be a file name
+    int64_t (*batch_size)(const mu_dataset *dataset); // as mu__dataset_batch_size
+    int64_t (*rows)(const mu_dataset *dataset);       // total rows of all batches; -1: unknown
     // divide_rows returns a stage that makes only this division's rows of each batch. Owned by the caller.
     mu_dataset *(*divide_rows)(const mu_dataset *dataset, const mu_division *by);
     // order: the stage is a shuffle, whose orders are part of an iterator's position.
@@ -249,7 +266,7 @@ mu_value *mu__item_value(mu_item *item);
 // Base struct of all iterators. next returns an element owned by the caller, or NULL at the end or on error.
 typedef struct mu_iterator_ops {
     mu_value *(*next)(mu_iterator *iterator);
-    char *(*save)(mu_iterator *iterator);  // JSON, owned by the caller
+    char *(*save)(mu_iterator *iterator); // JSON, owned by the caller
     mu_status (*restore)(mu_iterator *iterator, const char *state);
 } mu_iterator_ops;
 
@@ -257,7 +274,7 @@ struct mu_iterator {
     mu_object object;
     const mu_iterator_ops *ops;
     mu_value *lent;
-    char *state;     // result of mu_iterator_state
+    char *state; // result of mu_iterator_state
 };
 
 // mu__dataset_iterate opens an iterator; owned by the caller (mu_release closes it).
@@ -267,7 +284,7 @@ mu_status mu__iterator_item(mu_iterator *iterator, mu_item *item, bool *end);
 // mu__iterator_close frees what the base struct owns; destroy functions of iterators call it.
 void mu__iterator_close(mu_iterator *iterator);
 
-#define MU_MAX_PREFETCH 65536
+#define MU_MAX_PREFETCH       65536
 #define MU_MAX_PARALLEL_CALLS 256
 
 // ---- Calling C code (map_filter.c) --------------------------------------------------------------
@@ -279,29 +296,29 @@ typedef struct mu_map_args {
     int64_t parallel_calls;
     mu_value *(*fn)(mu_value *element, void *arg);
     void *arg;
-    mu_traced_map *traced;  // instead of fn; retained
-    char *name;             // name of the function, for errors; owned
+    mu_traced_map *traced; // instead of fn; retained
+    char *name;            // name of the function, for errors; owned
 } mu_map_args;
 extern const mu_owned_field mu__map_owned[];
 extern const mu_sent_field mu__map_sent[];
 
 // mu__call_map calls a map's function; the result is owned by the caller. A NULL element gives NULL.
 mu_value *mu__call_map(const mu_map_args *args, mu_value *element);
-mu_value *mu__map_result_spec(const mu_dataset *dataset);  // as mu__dataset_spec
+mu_value *mu__map_result_spec(const mu_dataset *dataset); // as mu__dataset_spec
 // mu__callback_name copies a callback's name (default: the stage's); owned by the caller. NULL with an error if there
 // is no memory, or if no callback was given.
 char *mu__callback_name(const char *name, const char *stage, bool given);
 
 // ---- Maps by traced functions (traced.c) --------------------------------------------------------
 
-mu_traced_map *mu__traced_map_new(mu_function *function);  // owned by the caller
+mu_traced_map *mu__traced_map_new(mu_function *function); // owned by the caller
 // mu__traced_map_spec traces for elements of this spec and returns the spec of the result; NULL on error, or without an
 // error if the function returns nothing. mu__traced_map_call computes an element; any number of threads may call it at
 // the same time. Results are owned by the caller. Errors: INVALID_ARGUMENT if the function writes a variable or
 // communicates with other replicas.
 mu_value *mu__traced_map_spec(mu_traced_map *map, mu_value *element);
 mu_value *mu__traced_map_call(mu_traced_map *map, mu_value *element);
-extern const mu_object_form mu__traced_map_form;  // one whose element spec is known
+extern const mu_object_form mu__traced_map_form; // one whose element spec is known
 
 // ---- The tensors of elements (nest.c) -----------------------------------------------------------
 
@@ -357,8 +374,8 @@ typedef struct mu_padding {
     mu_object object;
     int n_shapes, n_values;
     mu_shape *shapes;
-    mu_value *values;          // retained
-    mu_object **leaves;        // of `values`
+    mu_value *values;   // retained
+    mu_object **leaves; // of `values`
 } mu_padding;
 static inline const mu_tensor *mu__padding_value(const mu_padding *pad, int component)
 {

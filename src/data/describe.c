@@ -6,7 +6,7 @@ enum { MOST_NUMBERS = 65536, MOST_TEXT = 65536, MOST_OPENED = 65536 };
 
 static const struct known_stage {
     const mu_stage_ops *ops;
-    int fewest, most;  // inputs
+    int fewest, most; // inputs
 } stages[] = {
 #define MU_STAGE(name, fewest, most) {&mu__##name##_stage, fewest, most},
 #include "data/stages/stages.def"
@@ -15,10 +15,7 @@ static const struct known_stage {
 
 // ---- Numbers and specs --------------------------------------------------------------------------
 
-mu_value *mu__int64s_value(int64_t n, const int64_t *numbers)
-{
-    return mu_of(mu_tensor_new(MU_I64, 1, &n, numbers));
-}
+mu_value *mu__int64s_value(int64_t n, const int64_t *numbers) { return mu_of(mu_tensor_new(MU_I64, 1, &n, numbers)); }
 
 static const mu_tensor *int64s(const mu_value *value, int rank)
 {
@@ -101,7 +98,7 @@ typedef struct writer {
     struct {
         mu_value **items;
         size_t n, capacity;
-    } stages;          // of the pool
+    } stages; // of the pool
 } writer;
 
 static const struct known_stage *known(const mu_stage_ops *ops)
@@ -302,8 +299,7 @@ static bool read_field(const mu_sent_field *field, const mu_value *value, void *
     case MU_SENT_TEXT:
         return is_nothing(value) ? field->may_lack
                                  : mu__described_text(value, &text) && (*(char **)at = mu__strdup(text.bytes)) != NULL;
-    case MU_SENT_OBJECT:
-        return is_nothing(value) ? field->may_lack : (*(void **)at = field->form->read(value)) != NULL;
+    case MU_SENT_OBJECT: return is_nothing(value) ? field->may_lack : (*(void **)at = field->form->read(value)) != NULL;
     case MU_SENT_NOTHING:
     case MU_SENT_END: break;
     }
@@ -345,7 +341,7 @@ static mu_dataset *make_stage(const mu_stage_ops *ops, const mu_value *stage, in
     if (mu__pending())
         return NULL;
     mu_dataset *dataset = mu__dataset_new(ops, args, n_inputs, inputs);
-    mu__free(args);  // what it owned is the dataset's
+    mu__free(args); // what it owned is the dataset's
     if (dataset == NULL || ops->check == NULL || ops->check(dataset) == MU_OK)
         return dataset;
     mu_release(dataset);
@@ -354,8 +350,8 @@ static mu_dataset *make_stage(const mu_stage_ops *ops, const mu_value *stage, in
 
 // The stages that were read so far.
 typedef struct reading {
-    mu_dataset **made;  // [n]
-    int64_t *opened;    // [n] stages that an iterator of each opens
+    mu_dataset **made; // [n]
+    int64_t *opened;   // [n] stages that an iterator of each opens
     int n;
 } reading;
 
@@ -373,8 +369,10 @@ static mu_status find_inputs(reading *r, int64_t n, const int64_t *numbers, mu_d
     r->opened[r->n] = opened;
     return opened <= MOST_OPENED
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "an iterator would open %lld stages, because inputs are used several "
-                           "times; expected at most %d", (long long)opened, MOST_OPENED);
+               : mu__error(
+                     MU_INVALID_ARGUMENT,
+                     "an iterator would open %lld stages, because inputs are used several times; expected at most %d",
+                     (long long)opened, MOST_OPENED);
 }
 
 // Makes the next stage, which may use those before it; false on error.

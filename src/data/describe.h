@@ -28,14 +28,14 @@ mu_value *mu__spec_described(const mu_value *value);
 
 // Elements of a list in a description, borrowed; false if they are something else.
 bool mu__described_number(const mu_value *value, int64_t *out);
-bool mu__described_text(const mu_value *value, mu_string *out);  // without zeros, and one behind it
+bool mu__described_text(const mu_value *value, mu_string *out); // without zeros, and one behind it
 bool mu__described_numbers(const mu_value *value, const int64_t **items, int64_t *n);
-mu_value *mu__int64s_value(int64_t n, const int64_t *numbers);  // of the pool
+mu_value *mu__int64s_value(int64_t n, const int64_t *numbers); // of the pool
 
 // How an object among a stage's arguments is sent (mu_sent_field).
 struct mu_object_form {
-    mu_value *(*write)(const void *object, const mu_dataset *dataset);  // of the pool; NULL on error
-    void *(*read)(const mu_value *value);                               // owned by the caller; NULL on error
+    mu_value *(*write)(const void *object, const mu_dataset *dataset); // of the pool; NULL on error
+    void *(*read)(const mu_value *value);                              // owned by the caller; NULL on error
 };
 
 #endif

@@ -9,19 +9,19 @@
 #include <jansson.h>
 #include <stdlib.h>
 
-typedef struct shuffle_order {  // of one shuffle of the pipeline, in this iterator
+typedef struct shuffle_order { // of one shuffle of the pipeline, in this iterator
     mu_dataset *dataset;
     uint64_t seed;
-    bool fixed;     // the same order in every iteration
-    bool taken;     // `number` was taken by this iterator, not by that of a saved position
-    int64_t number; // of this iterator
-    atomic_llong begun;  // how often the shuffle has begun in it
+    bool fixed;         // the same order in every iteration
+    bool taken;         // `number` was taken by this iterator, not by that of a saved position
+    int64_t number;     // of this iterator
+    atomic_llong begun; // how often the shuffle has begun in it
 } shuffle_order;
 
 typedef struct dataset_iterator {
-    mu_iterator head;  // first
+    mu_iterator head; // first
     mu_dataset *dataset;
-    mu_stage *root;    // NULL until the first element
+    mu_stage *root; // NULL until the first element
     int64_t given;
     bool ended;
     struct {
@@ -69,7 +69,7 @@ static mu_status stage_next(mu_stage *stage, mu_item *item, bool *end)
     if (stage->ended)
         return MU_OK;
     mu_context *context = mu__context();
-    context->on_host++;  // a callback computes where it would on a thread of the pipeline
+    context->on_host++; // a callback computes where it would on a thread of the pipeline
     mu_status status = stage->ops->next(stage, item, end);
     context->on_host--;
     if (status == MU_OK && *end)
@@ -228,7 +228,7 @@ mu_status mu__iterator_item(mu_iterator *head, mu_item *item, bool *end)
         iterator->given++;
         return MU_OK;
     }
-    iterator->ended = true;  // threads and buffers are no longer needed
+    iterator->ended = true; // threads and buffers are no longer needed
     stage_close(iterator->root);
     iterator->root = NULL;
     return MU_OK;
@@ -251,8 +251,8 @@ static char *iterator_save(mu_iterator *head)
     json_t *shuffles = json_array();
     for (size_t i = 0; i < iterator->orders.n; i++) {
         const shuffle_order *order = &iterator->orders.items[i];
-        json_array_append_new(shuffles, json_pack("{s:I,s:I}", "seed", (json_int_t)order->seed, "iteration",
-                                                  (json_int_t)order->number));
+        json_array_append_new(
+            shuffles, json_pack("{s:I,s:I}", "seed", (json_int_t)order->seed, "iteration", (json_int_t)order->number));
     }
     json_t *state = json_pack("{s:I,s:o}", "elements", (json_int_t)iterator->given, "shuffles", shuffles);
     char *text = state != NULL ? json_dumps(state, JSON_COMPACT) : NULL;
@@ -378,10 +378,7 @@ static mu_iterator *iterate(mu_iterable *iterable)
     return iterable->iterate(iterable);
 }
 
-mu_iterator *mu_iterate(void *dataset)
-{
-    return mu__give(iterate(dataset));
-}
+mu_iterator *mu_iterate(void *dataset) { return mu__give(iterate(dataset)); }
 
 mu_value *mu_next(mu_iterator *iterator)
 {
@@ -426,10 +423,7 @@ typedef struct each_loop {
     mu_pool *iteration; // NULL before the first iteration
 } each_loop;
 
-static void each_destroy(void *object)
-{
-    mu_release(((each_loop *)object)->iterator);
-}
+static void each_destroy(void *object) { mu_release(((each_loop *)object)->iterator); }
 
 static mu_type each_type = {.name = "loop", .destroy = each_destroy};
 

@@ -46,9 +46,8 @@ mu_status mu__leaves_of(const mu_value *value, mu_leaves *out)
     for (int i = 0; i < out->n; i++)
         if (!mu__is(out->items[i], &mu__tensor_type)) {
             mu__leaves_free(out);
-            return mu__error(MU_INVALID_ARGUMENT, "component %d of an element is not a tensor; datasets hold nothing "
-                                                  "else",
-                             i);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "component %d of an element is not a tensor; datasets hold nothing else", i);
         }
     return MU_OK;
 }
@@ -134,8 +133,7 @@ mu_value *mu__stack_spec(mu_value *spec, int64_t n, bool shapeless)
 static mu_tensor *empty_leaf(mu_spec spec)
 {
     if (spec.shape.rank == 0) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "an element is a scalar, which has no empty batch; batch the dataset first");
+        mu__error(MU_INVALID_ARGUMENT, "an element is a scalar, which has no empty batch; batch the dataset first");
         return NULL;
     }
     for (int i = 0; i < spec.shape.rank; i++)

@@ -31,15 +31,15 @@ struct mu_strategy {
     mu_object object;
     const mu_strategy_ops *ops;
     mu_runtime *runtime;
-    int n_replicas;                       // replicas in sync, over all processes
-    int first_replica;                    // id of local replica 0
+    int n_replicas;    // replicas in sync, over all processes
+    int first_replica; // id of local replica 0
     int n_local;
-    mu_device **devices;                  // [n_local]
-    mu_device **compiled_devices;         // [n_local] of functions with .jit_compile; NULL: none has run (under order)
-    mu_device *parameter_device;          // where central variables are; NULL: variables are on all devices
-    int n_workers, worker;                // number of worker processes, and this worker's index
-    bool stopping;                        // all workers have agreed that a signal asked to stop
-    mu_group *group;                      // all replicas, this process's as local members; NULL for one replica
+    mu_device **devices;          // [n_local]
+    mu_device **compiled_devices; // [n_local] of functions with .jit_compile; NULL: none has run (under order)
+    mu_device *parameter_device;  // where central variables are; NULL: variables are on all devices
+    int n_workers, worker;        // number of worker processes, and this worker's index
+    bool stopping;                // all workers have agreed that a signal asked to stop
+    mu_group *group;              // all replicas, this process's as local members; NULL for one replica
     // this worker, or any worker, needs the metrics of all replicas after the next step; one process has them anyway
     bool progress_due, progress_agreed;
     struct mu_job *job;                   // retained and entered; NULL for one worker
@@ -61,10 +61,10 @@ struct mu_strategy {
     size_t bytes_per_pack;                // approximate bytes of a bucket of gradients; 0: all in one
     char logged[4][MU_LOGGED_BYTES];      // latest log messages about its pipelines, to log each once
     int n_logged;
-    pthread_mutex_t order;                // guards the fields below
-    int64_t runs;                         // started so far
-    int64_t common_runs;                  // with collectives, which all workers run in one order, so far
-    int under_way;                        // started but not yet waited for
+    pthread_mutex_t order; // guards the fields below
+    int64_t runs;          // started so far
+    int64_t common_runs;   // with collectives, which all workers run in one order, so far
+    int under_way;         // started but not yet waited for
 };
 
 extern mu_type mu__strategy_type;
@@ -87,28 +87,28 @@ mu_status mu__set_strategy(mu_strategy *strategy, const char *function);
 // ---- Contexts (strategy.c) ----------------------------------------------------------------------
 
 typedef struct mu_strategy_scope {
-    struct mu_scope scope;                // first
+    struct mu_scope scope; // first
     mu_strategy *strategy;
-    bool updating;                        // inside an update function: a variable means the context's component
-    struct mu_strategy_replica *merging;  // inside a merge_call of a trace: the replica that is traced
-    bool set;                             // made by mu_set_strategy
-    bool device;                          // made by mu_set_device: functions that are called run on the device
-    bool mixed;                           // inside a scope of the default strategy: variables are not allowed
-    bool part;                            // a part of a sharded variable is made: it is not partitioned again
-    bool colocated;                       // variables go where another one is
-    int server;                           // colocated: its parameter server; -1: none
+    bool updating;                       // inside an update function: a variable means the context's component
+    struct mu_strategy_replica *merging; // inside a merge_call of a trace: the replica that is traced
+    bool set;                            // made by mu_set_strategy
+    bool device;                         // made by mu_set_device: functions that are called run on the device
+    bool mixed;                          // inside a scope of the default strategy: variables are not allowed
+    bool part;                           // a part of a sharded variable is made: it is not partitioned again
+    bool colocated;                      // variables go where another one is
+    int server;                          // colocated: its parameter server; -1: none
 } mu_strategy_scope;
 
 // Context of a function that runs on replicas. In a trace the id is not a number but a value in the graph.
 typedef struct mu_strategy_replica {
-    struct mu_replica replica;            // first; its id is -1 while tracing
+    struct mu_replica replica; // first; its id is -1 while tracing
     mu_strategy *strategy;
-    struct mu_eager_replicas *eager;      // the eager run, if several replicas run eagerly; else NULL
-    int local;                            // index among the local replicas
+    struct mu_eager_replicas *eager; // the eager run, if several replicas run eagerly; else NULL
+    int local;                       // index among the local replicas
     // Of a call on a worker that leaves its gradients (aggregation.h), while it is traced; NULL: none
     mu_tensor *attempt, *ratio;
     struct mu_deferred_trace *deferred;
-    bool sync_on_read;                    // reads of ON_READ variables aggregate all copies
+    bool sync_on_read; // reads of ON_READ variables aggregate all copies
 } mu_strategy_replica;
 
 // mu__scope_for_parts and mu__scope_beside change how the innermost scope makes variables, until mu__scope_restore: as
@@ -126,7 +126,7 @@ void mu__scope_restore(const mu_scope_change *change);
 mu_scope_guard mu__scope_open_apart(mu_scope_change *change, mu_strategy *strategy);
 void mu__scope_close_apart(const mu_scope_change *change, mu_scope_guard *scope);
 
-mu_strategy *mu__current_strategy(void);  // NULL outside of scopes and replicas
+mu_strategy *mu__current_strategy(void); // NULL outside of scopes and replicas
 // mu__device_in_force returns the device of mu_set_device, where no scope or replica of a strategy is; else NULL.
 const mu_device *mu__device_in_force(void);
 
@@ -233,13 +233,13 @@ mu_status mu__need_value(const mu_value *value, const char *function);
 // mu__need_components fails with INVALID_ARGUMENT if a part of a nest has a number of components other than the
 // strategy's number of local replicas. NULL passes.
 mu_status mu__need_components(const mu_strategy *strategy, const mu_value *value, const char *function);
-mu_status mu__refuse_remote(const char *function);  // its error for values on the workers of a coordinator
+mu_status mu__refuse_remote(const char *function); // its error for values on the workers of a coordinator
 
 // How errors name parts: "mu_reduce: replica 0 has …".
 typedef struct mu_parts_name {
-    const char *what;   // the function, or the variable
-    const char *whose;  // "replica", "worker", "component"
-    int value;          // position in a list of values, from 1; 0: no list
+    const char *what;  // the function, or the variable
+    const char *whose; // "replica", "worker", "component"
+    int value;         // position in a list of values, from 1; 0: no list
 } mu_parts_name;
 
 // mu__need_numbers fails with INVALID_ARGUMENT for parts of a type that has no sum. mu__parts_advice returns what to do
@@ -331,7 +331,7 @@ void mu__reduce_replica_block(const mu_replica_arrays *arrays, int n, const void
 // mu__cross_device_collective makes a communicator whose reductions use `ops` on every replica, and which passes
 // everything else to `inner`, a member of a group. If `ops` has no way of its own, it returns `inner`.
 typedef struct mu_cross_device_collective {
-    mu_collective head;   // first
+    mu_collective head; // first
     mu_collective *inner;
     const mu_cross_device_ops *ops;
 } mu_cross_device_collective;

@@ -17,11 +17,11 @@
 
 typedef struct device_table {
     int n;
-    int n_made;     // devices created; only the first n are in use
+    int n_made; // devices created; only the first n are in use
     mu_device *devices;
-    int *cpus;      // [n_cores] the cores of all devices, in one array
-    int n_cores, limit;  // limit: on all threads, before cores were divided with other processes
-    pthread_mutex_t order;    // see mu__device_order
+    int *cpus;             // [n_cores] the cores of all devices, in one array
+    int n_cores, limit;    // limit: on all threads, before cores were divided with other processes
+    pthread_mutex_t order; // see mu__device_order
     mu_plugin_devices plugins;
 } device_table;
 
@@ -31,7 +31,7 @@ static int physical_cores(int *cpus, int capacity)
     hwloc_topology_t topology;
     int n = 0;
     if (access("/sys/devices/system/cpu/cpu0/topology", F_OK) != 0)
-        return 0;  // a container without /sys: hwloc would only print warnings
+        return 0; // a container without /sys: hwloc would only print warnings
     if (hwloc_topology_init(&topology) != 0)
         return 0;
     hwloc_topology_set_all_types_filter(topology, HWLOC_TYPE_FILTER_KEEP_NONE);
@@ -67,7 +67,7 @@ static int usable_cores(int *cpus, int capacity)
     cpu_set_t set;
     if (sched_getaffinity(0, sizeof set, &set) != 0)
         CPU_ZERO(&set);
-    for (int i = 0; i < n; i++)  // hwloc may not see a narrower affinity set by the user
+    for (int i = 0; i < n; i++) // hwloc may not see a narrower affinity set by the user
         if (cpus[i] < CPU_SETSIZE && CPU_ISSET(cpus[i], &set))
             cpus[allowed++] = cpus[i];
     if (allowed == 0)
@@ -278,9 +278,8 @@ static void refuse_name(device_table *table, const char *name, const char *plugi
     const char *word = published_as(plugin);
     if (!mu__pjrt_installed(plugin))
         mu__error(MU_INVALID_ARGUMENT,
-                  "no device is named '%s'; there %s %s. Name one of these, or %s%s%s the path of a PJRT plugin "
-                  "called %s "
-                  "in PJRT_NAMES_AND_LIBRARY_PATHS",
+                  "no device is named '%s'; there %s %s. Name one of these, or %s%s%s the path of a PJRT plugin called "
+                  "%s in PJRT_NAMES_AND_LIBRARY_PATHS",
                   name, table->n > 1 ? "are" : "is", known, word ? "run `muster plugin install " : "give",
                   word ? word : "", word ? "`, or give" : "", plugin);
     else
@@ -296,7 +295,7 @@ static mu_device *device_of_plugin(device_table *table, const char *name, size_t
         index < preferred->n_devices)
         return &preferred->devices[index];
     if (mu__pending())
-        return NULL;  // the plugin that MUSTER_PJRT names failed; report that error
+        return NULL; // the plugin that MUSTER_PJRT names failed; report that error
     snprintf(kind, sizeof kind, "%.*s", (int)kind_length, name);
     const mu_pjrt_client *client = mu__plugins_of_kind(&table->plugins, kind, plugin);
     if (client && index < client->n_devices)
@@ -391,10 +390,7 @@ mu_device *mu__device_by_name(mu_runtime *runtime, const char *given)
     return NULL;
 }
 
-pthread_mutex_t *mu__device_order(mu_runtime *runtime)
-{
-    return &devices(runtime)->order;
-}
+pthread_mutex_t *mu__device_order(mu_runtime *runtime) { return &devices(runtime)->order; }
 
 mu_worker *mu__device_worker(mu_device *device)
 {
@@ -404,10 +400,7 @@ mu_worker *mu__device_worker(mu_device *device)
     return device->worker;
 }
 
-int mu_device_count(void)
-{
-    return mu__device_count(mu__runtime());
-}
+int mu_device_count(void) { return mu__device_count(mu__runtime()); }
 
 const char *mu_device_name(int index)
 {
@@ -427,7 +420,7 @@ static int devices_of_kind(device_table *table, const char *kind, mu_device **fi
         return table->n;
     }
     const mu_pjrt_client *client = mu__plugins_of_kind(&table->plugins, kind, plugin);
-    mu_error_value logged;  // by the log
+    mu_error_value logged; // by the log
     if (!client)
         mu__error_move(&logged);
     *first = client ? client->devices : NULL;
@@ -459,12 +452,13 @@ int mu_list_physical_devices(const char *device_type, const char **names, int ca
     if (!device_type || strlen(device_type) >= sizeof kind || capacity < 0 || (capacity > 0 && !names)) {
         mu__error(MU_INVALID_ARGUMENT,
                   "mu_list_physical_devices: expected a type of device, such as \"CPU\", \"GPU\" or \"TPU\", and an "
-                  "array for %d names", capacity);
+                  "array for %d names",
+                  capacity);
         return -1;
     }
     for (size_t i = 0; i <= strlen(device_type); i++)
         kind[i] = (char)toupper((unsigned char)device_type[i]);
-    mu__error_move(&before);  // a pending error must not be taken for the reason why the plugin cannot be used
+    mu__error_move(&before); // a pending error must not be taken for the reason why the plugin cannot be used
     const int n = devices_of_kind(table, kind, &first);
     mu__error_raise(&before);
     for (int i = 0; i < n && i < capacity; i++)

@@ -9,17 +9,20 @@
 typedef struct cached_plan {
     mu_device *device;
     mu_plan *plan;
-    int users;              // runs that have it
+    int users; // runs that have it
     mu_spec *inputs;
     int n_inputs;
     uint64_t last_use;
 } cached_plan;
 
 typedef struct plan_cache {
-    pthread_mutex_t lock, making;  // making: held while a plan for several devices is compiled
+    pthread_mutex_t lock, making; // making: held while a plan for several devices is compiled
     uint64_t clock;
-    mu_graph *graph;        // after the engine's lowering; retained
-    struct { cached_plan *items; size_t n, capacity; } plans;
+    mu_graph *graph; // after the engine's lowering; retained
+    struct {
+        cached_plan *items;
+        size_t n, capacity;
+    } plans;
 } plan_cache;
 
 static void drop_plan(cached_plan *cached)
@@ -114,8 +117,12 @@ static void make_room(plan_cache *cache, const mu_device *device)
 
 static mu_status keep(plan_cache *cache, mu_device *device, const mu_spec *inputs, int n_inputs, mu_plan *plan)
 {
-    cached_plan cached = {.device = device, .plan = plan, .users = 1, .n_inputs = n_inputs,
-                          .inputs = mu__alloc(sizeof *inputs * (size_t)(n_inputs + 1)), .last_use = ++cache->clock};
+    cached_plan cached = {.device = device,
+                          .plan = plan,
+                          .users = 1,
+                          .n_inputs = n_inputs,
+                          .inputs = mu__alloc(sizeof *inputs * (size_t)(n_inputs + 1)),
+                          .last_use = ++cache->clock};
     if (!cached.inputs)
         return MU_RESOURCE_EXHAUSTED;
     memcpy(cached.inputs, inputs, sizeof *inputs * (size_t)n_inputs);
@@ -179,7 +186,7 @@ mu_plan *mu__concrete_compile(mu_concrete *concrete, mu_device *device, const mu
     if (!device->engine->shares_plans)
         return compile(concrete, device, inputs, n_inputs);
     pthread_mutex_lock(&cache->making);
-    mu_plan *plan = mu__concrete_plan(concrete, device, inputs, n_inputs);  // another replica's thread was first
+    mu_plan *plan = mu__concrete_plan(concrete, device, inputs, n_inputs); // another replica's thread was first
     if (!plan)
         plan = compile(concrete, device, inputs, n_inputs);
     pthread_mutex_unlock(&cache->making);

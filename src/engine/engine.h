@@ -13,50 +13,50 @@
 
 typedef struct mu_device {
     const struct mu_engine *engine;
-    char name[32];        // "CPU:0"
+    char name[32];                       // "CPU:0"
     const mu_memory_space *memory_space; // where its plans acquire resources
-    int index;            // among the devices of this kind
-    int *cpus;            // cores that its threads use
+    int index;                           // among the devices of this kind
+    int *cpus;                           // cores that its threads use
     int n_cpus;
     mu_team team;
-    void *engine_device;  // private to the engine
-    void *engine_client;  // private to the engine, shared by its devices
-    mu_worker *worker;    // its thread, started on first use
-    int64_t idle_since;   // when that thread's last run ended; 0: none yet
+    void *engine_device;        // private to the engine
+    void *engine_client;        // private to the engine, shared by its devices
+    mu_worker *worker;          // its thread, started on first use
+    int64_t idle_since;         // when that thread's last run ended; 0: none yet
     atomic_llong input_wait_ns; // the part of its idle time spent waiting for the next batch
-    atomic_int posted;    // runs that its thread has not ended
+    atomic_int posted;          // runs that its thread has not ended
 } mu_device;
 
 typedef struct mu_plan mu_plan;
-typedef struct mu_launch mu_launch;  // work that was launched
+typedef struct mu_launch mu_launch; // work that was launched
 
 // Arguments of one run of a plan on one device. Pointers are borrowed for the run.
 typedef struct mu_run_args {
-    mu_device *device;           // NULL: that for which the plan was compiled
-    int replica;                 // local replica: selects the component of each resource
-    int replica_id;              // id in the group of all replicas
-    mu_collective *collective;   // NULL: a single replica
-    int64_t run;                 // number of a run with collectives; the same on every replica
-    mu_tensor *const *in;        // [graph inputs], shapes as compiled
-    mu_tensor **out;             // [graph outputs], receives owned references
+    mu_device *device;         // NULL: that for which the plan was compiled
+    int replica;               // local replica: selects the component of each resource
+    int replica_id;            // id in the group of all replicas
+    mu_collective *collective; // NULL: a single replica
+    int64_t run;               // number of a run with collectives; the same on every replica
+    mu_tensor *const *in;      // [graph inputs], shapes as compiled
+    mu_tensor **out;           // [graph outputs], receives owned references
 } mu_run_args;
 
 // A program that devices of several processes run together. Each process launches it on its own devices, and all of
 // them must: the caller has agreed with the other processes that they do.
 typedef struct mu_launch_world {
-    int n_replicas;              // of all processes
-    const int64_t *ids;          // [n_replicas * partitions] all devices, by the numbers that mu_engine.identify gives
+    int n_replicas;     // of all processes
+    const int64_t *ids; // [n_replicas * partitions] all devices, by the numbers that mu_engine.identify gives
 } mu_launch_world;
 
 // Where a device is in the world of several processes.
 typedef struct mu_world_device {
-    int process;                 // the plugin's number of its process
-    int n_devices;               // of all processes
-    int64_t id;                  // the device's number among them
+    int process;   // the plugin's number of its process
+    int n_devices; // of all processes
+    int64_t id;    // the device's number among them
 } mu_world_device;
 
 typedef struct mu_engine {
-    const char *name;            // "cpu"
+    const char *name; // "cpu"
     // lower rewrites a graph once for this engine (fused ops); the caller owns the result. Optional: NULL keeps the
     // graph.
     mu_graph *(*lower)(const mu_graph *graph);
@@ -85,7 +85,7 @@ typedef struct mu_engine {
     // alone. join identifies the program that a plan shares with the other processes: a hash of its text, never 0. If
     // it is not compiled, it is compiled now, or without `compile` *hash is 0.
     bool (*identify)(const mu_device *device, mu_world_device *out);
-    int most_joined;             // devices of one program
+    int most_joined; // devices of one program
     mu_status (*join)(mu_plan *plan, const mu_launch_world *world, int n, int partitions, mu_device *const *devices,
                       bool compile, int64_t *hash);
 } mu_engine;
@@ -122,12 +122,12 @@ mu_device *mu__device_plugin(mu_runtime *runtime, const char *plugin, int *n);
 // processes has failed; fail reports to the others that this one has failed, with the pending error.
 typedef struct mu_device_world mu_device_world;
 struct mu_device_world {
-    mu_object object;    // first
+    mu_object object; // first
     int process, n_processes;
     mu_status (*put)(mu_device_world *world, const void *key, size_t key_bytes, const void *value, size_t bytes);
     mu_status (*get)(mu_device_world *world, const void *key, size_t key_bytes, double seconds, void **value,
                      size_t *bytes);
-    bool (*lasts)(mu_device_world *world);       // false: the job has ended
+    bool (*lasts)(mu_device_world *world); // false: the job has ended
     mu_status (*check)(mu_device_world *world);
     void (*fail)(mu_device_world *world);
 };
@@ -150,10 +150,10 @@ mu_status mu__device_plugin_opens(mu_runtime *runtime, const char *plugin);
 // mu__tpu_life numbers the initialisations from 1; 0 while there is no system. What was made in an earlier life is
 // lost.
 mu_status mu__tpu_initialize(mu_runtime *runtime);
-bool mu__tpu_shutdown(mu_runtime *runtime);  // false: there was none
+bool mu__tpu_shutdown(mu_runtime *runtime); // false: there was none
 int mu__tpu_life(mu_runtime *runtime);
 int mu__tpu_core_count(mu_runtime *runtime);
-mu_device *mu__tpu_core(mu_runtime *runtime, int i);  // NULL if there is none
+mu_device *mu__tpu_core(mu_runtime *runtime, int i); // NULL if there is none
 
 // Processes that may use the same cores divide them. mu__device_cores returns the cores that the CPU devices were
 // made for. mu__device_share restricts the process to part `index` of `count` equal parts of these cores, in the

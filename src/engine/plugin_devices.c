@@ -229,7 +229,7 @@ void mu__plugins_set_world(mu_plugin_devices *plugins, mu_device_world *world)
 {
     pthread_mutex_lock(&plugins->lock);
     for (const mu_pjrt_client *client = plugins->clients; world && client; client = client->next)
-        if (strcmp(client->kind, "XLA_CPU") != 0)  // whose plugin knows no other processes
+        if (strcmp(client->kind, "XLA_CPU") != 0) // whose plugin knows no other processes
             mu__log(MU_LOG_WARNING,
                     "the devices %s:0 to %s:%d were made before this process joined %d others, and form no world with "
                     "theirs. Make the strategy before anything else names a device",

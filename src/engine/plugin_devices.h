@@ -10,14 +10,14 @@
 typedef struct mu_failed_plugin mu_failed_plugin;
 
 typedef struct mu_plugin_devices {
-    pthread_mutex_t lock;       // of what follows
+    pthread_mutex_t lock; // of what follows
     mu_pjrt_client *clients;
-    mu_device_world *world;     // retained; for the clients to come; NULL: none
+    mu_device_world *world; // retained; for the clients to come; NULL: none
     mu_failed_plugin *failed;
 } mu_plugin_devices;
 
 void mu__plugins_init(mu_plugin_devices *plugins);
-void mu__plugins_destroy(mu_plugin_devices *plugins);  // ends the devices' threads
+void mu__plugins_destroy(mu_plugin_devices *plugins); // ends the devices' threads
 
 // mu__plugins_client returns the client of the plugin with this name, started on first use; NULL on error.
 mu_pjrt_client *mu__plugins_client(mu_plugin_devices *plugins, const char *name);

@@ -10,7 +10,7 @@ enum { MOST_CORES = 256, MOST_PLUGINS = 16 };
 
 typedef struct tpu_system {
     pthread_mutex_t lock;
-    int life, n_lives;  // life: 0 after a shutdown
+    int life, n_lives; // life: 0 after a shutdown
     int n_cores;
     mu_device *cores[MOST_CORES];
 } tpu_system;
@@ -31,10 +31,7 @@ static void destroy(void *slot)
     mu__free(tpu);
 }
 
-static tpu_system *system_of(mu_runtime *runtime)
-{
-    return mu__runtime_slot(runtime, MU_SLOT_TPU, create, destroy);
-}
+static tpu_system *system_of(mu_runtime *runtime) { return mu__runtime_slot(runtime, MU_SLOT_TPU, create, destroy); }
 
 // ---- Choosing the cores -------------------------------------------------------------------------
 
@@ -46,8 +43,7 @@ static mu_status take_plugin(mu_runtime *runtime, tpu_system *tpu, const char *p
         return mu_error_code();
     if (n > MOST_CORES)
         return mu__error(MU_RESOURCE_EXHAUSTED, "plugin %s has %d devices; a TPU system here has at most %d cores",
-            plugin,
-                         n, (int)MOST_CORES);
+                         plugin, n, (int)MOST_CORES);
     for (int i = 0; i < n; i++)
         tpu->cores[i] = &devices[i];
     tpu->n_cores = n;
@@ -60,11 +56,11 @@ static mu_status take_processors(mu_runtime *runtime, tpu_system *tpu)
     for (int i = 0; i < n; i++)
         tpu->cores[i] = mu__device_at(runtime, i);
     tpu->n_cores = n;
-    mu__log(MU_LOG_WARNING,
-            "there is no TPU here that can be used: CPU:0 to CPU:%d of the native engine are the cores TPU:0 to "
-            "TPU:%d. To compile for a device, run `muster plugin install tpu`, or name a plugin in "
-            "PJRT_NAMES_AND_LIBRARY_PATHS",
-            n - 1, n - 1);
+    mu__log(
+        MU_LOG_WARNING,
+        "there is no TPU here that can be used: CPU:0 to CPU:%d of the native engine are the cores TPU:0 to TPU:%d. To "
+        "compile for a device, run `muster plugin install tpu`, or name a plugin in PJRT_NAMES_AND_LIBRARY_PATHS",
+        n - 1, n - 1);
     return MU_OK;
 }
 
@@ -112,7 +108,7 @@ mu_status mu__tpu_initialize(mu_runtime *runtime)
     pthread_mutex_lock(&tpu->lock);
     if (tpu->life > 0)
         mu__log(MU_LOG_WARNING, "the TPU system is initialised again: strategies and variables made on it before are "
-                "lost. Initialise it once, at the start of the program");
+                                "lost. Initialise it once, at the start of the program");
     const mu_status status = preferred ? take_plugin(runtime, tpu, preferred) : take_any(runtime, tpu);
     if (status == MU_OK)
         tpu->life = ++tpu->n_lives;

@@ -23,8 +23,14 @@ static mu_status check_specs(const mu_graph *graph, const mu_node *node, mu_spec
     for (int i = 0; i < node->n_resources; i++)
         scratch[node->n_in + i] = graph->resources.items[node->resources[i]]->spec;
     memset(out, 0, sizeof *out * (size_t)node->n_out);
-    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                      .n_resources = node->n_resources, .in = scratch, .resources = scratch + node->n_in, .out = out};
+    mu_infer infer = {.op = node->op,
+                      .attrs = node->attrs,
+                      .n_in = node->n_in,
+                      .n_out = node->n_out,
+                      .n_resources = node->n_resources,
+                      .in = scratch,
+                      .resources = scratch + node->n_in,
+                      .out = out};
     MU_TRY(mu__infer_call(&infer));
     for (int i = 0; i < node->n_out; i++)
         if (out[i].dtype != node->out[i].dtype || !mu__shape_compatible(&out[i].shape, &node->out[i].shape))

@@ -55,8 +55,8 @@ mu_status mu__copy_plain(const mu_copying *c, const mu_node *node, const mu_edge
     for (int i = 0; resources && i < node->n_resources; i++)
         resources[i] = c->from->resources.items[node->resources[i]];
     if (resources)
-        copy = dressed(c, node, mu__graph_node(c->to, node->op, node->attrs, node->n_in, in, node->n_resources,
-                                               resources));
+        copy = dressed(c, node,
+                       mu__graph_node(c->to, node->op, node->attrs, node->n_in, in, node->n_resources, resources));
     mu__free(resources);
     for (int k = 0; copy && k < node->n_out; k++)
         *mu__copied_value(c, node, k) = (mu_edge){.node = copy, .output = k};

@@ -7,8 +7,8 @@
 typedef struct mu_copying {
     const mu_graph *from;
     mu_graph *to;
-    int *first;          // of each old node's values
-    mu_edge *values;     // the new value of each old value
+    int *first;      // of each old node's values
+    mu_edge *values; // the new value of each old value
 } mu_copying;
 
 // mu__copy_begin prepares a copy. mu__copy_end frees its memory, also if mu__copy_begin failed or was not called.

@@ -7,7 +7,7 @@ enum { PREFIX = 16 * (MU_MAX_DEPTH + 1) };
 
 typedef struct picture {
     const mu_graph *graph;
-    char prefix[PREFIX];    // prefix of node names: "n"; in bodies "n8_0_" and so on
+    char prefix[PREFIX]; // prefix of node names: "n"; in bodies "n8_0_" and so on
     mu_file_writer *file;
     mu_status status;
 } picture;
@@ -134,7 +134,7 @@ static void put_bodies(picture *p, const mu_node *node)
 static void put_graph(picture *p)
 {
     const mu_graph *graph = p->graph;
-    int *last_effect = mu__calloc(graph->resources.n + 1, sizeof *last_effect);  // node number + 1; 0: none
+    int *last_effect = mu__calloc(graph->resources.n + 1, sizeof *last_effect); // node number + 1; 0: none
     if (!last_effect)
         p->status = MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < graph->nodes.n; i++)

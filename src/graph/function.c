@@ -8,22 +8,25 @@
 
 #include <pthread.h>
 
-enum { MOST_INLINED = 100 };  // nesting of function calls; deeper means endless recursion
+enum { MOST_INLINED = 100 }; // nesting of function calls; deeper means endless recursion
 
 struct mu_function {
     mu_object object;
     mu_traceable *fn;
     void *arg;
     char *name;
-    int *batch_axes;       // as in mu_function_args; NULL: not given
+    int *batch_axes; // as in mu_function_args; NULL: not given
     int n_batch_axes;
-    pthread_mutex_t lock;  // held while a thread looks up or traces a graph
+    pthread_mutex_t lock; // held while a thread looks up or traces a graph
     int n_traces;
-    mu_function *outer;    // around this one; retained. NULL: none
+    mu_function *outer; // around this one; retained. NULL: none
     bool jit_compile;
-    bool exact;            // can only be traced with known sizes
-    const void *failed_for;  // owner of the latest trace if it failed after a collective; only compared
-    struct { mu_concrete **items; size_t n, capacity; } concretes;
+    bool exact;             // can only be traced with known sizes
+    const void *failed_for; // owner of the latest trace if it failed after a collective; only compared
+    struct {
+        mu_concrete **items;
+        size_t n, capacity;
+    } concretes;
 };
 
 static void concrete_destroy(void *object)
@@ -72,8 +75,9 @@ static mu_status check_args(const mu_function_args *args)
     if (!args->fn)
         return mu__error(MU_INVALID_ARGUMENT, "mu_function_new: the callback is NULL");
     if (args->n_batch_axes < 0 || !args->batch_axes != !args->n_batch_axes)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_function_new: %d batch axes%s; give batch_axes and their number, "
-                         "n_batch_axes, or neither", args->n_batch_axes, args->batch_axes ? "" : " without batch_axes");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_function_new: %d batch axes%s; give batch_axes and their number, n_batch_axes, or neither",
+                         args->n_batch_axes, args->batch_axes ? "" : " without batch_axes");
     return MU_OK;
 }
 
@@ -117,7 +121,7 @@ mu_function *mu_function_new_with(const mu_function_args *given)
     mu_function *function = mu__new(&function_type, sizeof *function);
     if (!function)
         return NULL;
-    pthread_mutexattr_t recursive;  // the callback may call mu_function_trace_count
+    pthread_mutexattr_t recursive; // the callback may call mu_function_trace_count
     pthread_mutexattr_init(&recursive);
     pthread_mutexattr_settype(&recursive, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&function->lock, &recursive);
@@ -133,7 +137,10 @@ mu_function *mu__function_around(mu_function *function, mu_traceable *around)
     pthread_mutex_lock(&function->lock);
     if (!function->outer) {
         mu_pool *pool = mu_pool_open();
-        const mu_function_args args = {.size = sizeof args, .fn = around, .arg = function, .name = function->name,
+        const mu_function_args args = {.size = sizeof args,
+                                       .fn = around,
+                                       .arg = function,
+                                       .name = function->name,
                                        .jit_compile = function->jit_compile};
         function->outer = mu_retain(mu_function_new_with(&args));
         mu_pool_close(pool);
@@ -143,10 +150,7 @@ mu_function *mu__function_around(mu_function *function, mu_traceable *around)
     return outer;
 }
 
-const char *mu_function_name(const mu_function *function)
-{
-    return function ? function->name : NULL;
-}
+const char *mu_function_name(const mu_function *function) { return function ? function->name : NULL; }
 
 int mu_function_trace_count(const mu_function *function)
 {
@@ -179,7 +183,7 @@ mu_value *mu__function_inline(const mu_function *function, mu_value *arguments)
 typedef struct signature {
     int n;
     mu_spec *specs;
-    bool *own;      // per tensor: a replica's own (mu__made_here), or one value for all
+    bool *own; // per tensor: a replica's own (mu__made_here), or one value for all
 } signature;
 
 static void free_signature(signature *s)
@@ -197,8 +201,10 @@ static mu_status forget_batch(const mu_function *function, int i, mu_shape *shap
         axis = named == MU_NO_BATCH ? shape->rank : named < 0 ? named + shape->rank : named;
         char text[MU_SHAPE_TEXT];
         if (axis < 0 || (axis >= shape->rank && named != MU_NO_BATCH))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: tensor %d of the arguments has shape %s and no axis %d; correct "
-                             "batch_axes of mu_function_new", function->name, i, mu__shape_text(shape, text), named);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s: tensor %d of the arguments has shape %s and no axis %d; correct batch_axes of mu_function_new",
+                function->name, i, mu__shape_text(shape, text), named);
     }
     if (axis < shape->rank)
         shape->dims[axis] = MU_UNKNOWN;
@@ -223,10 +229,11 @@ static mu_status signature_of(const mu_function *function, const mu_value *argum
             continue;
         mu_spec spec = mu__spec_of((mu_tensor *)leaves[i]);
         if (spec.dtype == MU_STRING) {
-            status = mu__error(MU_INVALID_ARGUMENT, "'%s': argument %d holds strings; traced functions compute with "
-                               "numbers alone, on any device. Turn the strings into numbers before the call "
-                               "(mu_string_lookup, mu_hashing or mu_text_vectorization in mu_dataset_map), or use a C "
-                               "function that is not traced", function->name, out->n);
+            status = mu__error(MU_INVALID_ARGUMENT,
+                               "'%s': argument %d holds strings; traced functions compute with numbers alone, on any "
+                               "device. Turn the strings into numbers before the call (mu_string_lookup, mu_hashing or "
+                               "mu_text_vectorization in mu_dataset_map), or use a C function that is not traced",
+                               function->name, out->n);
             break;
         }
         if (batch || function->batch_axes)
@@ -331,8 +338,9 @@ static void explain(const mu_function *function, const mu_value *arguments, cons
             mu__log(MU_LOG_INFO, "tracing again: argument %d has rank %d and had %d before", i, now->shape.rank,
                     old->shape.rank);
         else if (!mu__shape_equal(&old->shape, &now->shape))
-            mu__log(MU_LOG_INFO, "tracing again: argument %d has shape %s and had %s before, and the function needs to "
-                    "know", i, mu__shape_text(&now->shape, new_text), mu__shape_text(&old->shape, old_text));
+            mu__log(MU_LOG_INFO,
+                    "tracing again: argument %d has shape %s and had %s before, and the function needs to know", i,
+                    mu__shape_text(&now->shape, new_text), mu__shape_text(&old->shape, old_text));
     }
 }
 

@@ -54,8 +54,14 @@ static mu_status infer_node(mu_node *node, mu_resource *const *resources)
         specs[i] = node->in[i].node->out[node->in[i].output];
     for (int i = 0; i < node->n_resources; i++)
         specs[node->n_in + i] = resources[i]->spec;
-    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                      .n_resources = node->n_resources, .in = specs, .resources = specs + node->n_in, .out = node->out};
+    mu_infer infer = {.op = node->op,
+                      .attrs = node->attrs,
+                      .n_in = node->n_in,
+                      .n_out = node->n_out,
+                      .n_resources = node->n_resources,
+                      .in = specs,
+                      .resources = specs + node->n_in,
+                      .out = node->out};
     mu_status status = mu__infer_call(&infer);
     mu__free(specs);
     return status;
@@ -95,8 +101,7 @@ mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int
     if (fill_node(node, attrs, in, resources) != MU_OK || MU_PUSH(&graph->nodes, node) != MU_OK)
         return NULL;
     mu__attrs_retain(op, node->attrs);
-    graph->effects |=
-        node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE | MU_OP_MAY_FAIL);
+    graph->effects |= node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE | MU_OP_MAY_FAIL);
     graph->collective |= (node->flags & MU_OP_COLLECTIVE) != 0;
     if (node->flags & MU_OP_COLLECTIVE)
         node->number = graph->n_collectives++;
@@ -260,7 +265,4 @@ static void print_graph(const mu_graph *graph, int indent, FILE *out)
     fprintf(out, "\n");
 }
 
-void mu__graph_print(const mu_graph *graph, FILE *out)
-{
-    print_graph(graph, 0, out);
-}
+void mu__graph_print(const mu_graph *graph, FILE *out) { print_graph(graph, 0, out); }

@@ -23,68 +23,80 @@ struct mu_node {
     const mu_op *op;
     const void *attrs;
     mu_graph *graph;
-    int id;                 // position in graph->nodes
-    int64_t number;         // of a collective: how many were made before it, independent of shapes; copies keep it
-    unsigned flags;         // the op's, and the effects of its bodies
+    int id;         // position in graph->nodes
+    int64_t number; // of a collective: how many were made before it, independent of shapes; copies keep it
+    unsigned flags; // the op's, and the effects of its bodies
     int n_in, n_out, n_resources;
     mu_edge *in;
     mu_spec *out;
-    int *resources;         // indices into graph->resources
-    const char *name;       // for messages and timelines; may be NULL. Of an assignment to a part of a variable: the
-                            // whole variable's, so that the code that runs the effects can request all parts at the
-                            // same time
-    const char *file;       // where the op was made
+    int *resources;   // indices into graph->resources
+    const char *name; // for messages and timelines; may be NULL. Of an assignment to a part of a variable: the
+                      // whole variable's, so that the code that runs the effects can request all parts at the
+                      // same time
+    const char *file; // where the op was made
     int line;
-    const char *layer;      // layer that it is part of; NULL: none
-    const char *function;   // composite function that it is part of (static text); NULL: none
+    const char *layer;    // layer that it is part of; NULL: none
+    const char *function; // composite function that it is part of (static text); NULL: none
 };
 
 struct mu_graph {
     mu_object object;
     mu_arena arena;
     const char *name;
-    struct { mu_node **items; size_t n, capacity; } nodes;
-    struct { mu_node **items; size_t n, capacity; } inputs;      // op `input`, in signature order
-    struct { mu_edge *items; size_t n, capacity; } outputs;
-    struct { mu_resource **items; size_t n, capacity; } resources;  // retained
-    bool collective;        // contains a collective, so all replicas must run it
-    int64_t n_collectives;  // how many were added
-    unsigned effects;       // effect flags (mu_op_flags) of all nodes
-    int depth;              // nesting depth of bodies
+    struct {
+        mu_node **items;
+        size_t n, capacity;
+    } nodes;
+    struct {
+        mu_node **items;
+        size_t n, capacity;
+    } inputs; // op `input`, in signature order
+    struct {
+        mu_edge *items;
+        size_t n, capacity;
+    } outputs;
+    struct {
+        mu_resource **items;
+        size_t n, capacity;
+    } resources;           // retained
+    bool collective;       // contains a collective, so all replicas must run it
+    int64_t n_collectives; // how many were added
+    unsigned effects;      // effect flags (mu_op_flags) of all nodes
+    int depth;             // nesting depth of bodies
 };
 
 extern mu_type mu__graph_type;
 
 // ---- Building (graph.c) -------------------------------------------------------------------------
 
-mu_graph *mu__graph_new(const char *name);  // owned by the caller
+mu_graph *mu__graph_new(const char *name); // owned by the caller
 // mu__graph_node appends a node, after the op's shape rule has checked it, and returns it; NULL on error.
 mu_node *mu__graph_node(mu_graph *graph, const mu_op *op, const void *attrs, int n_in, const mu_edge *in,
                         int n_resources, mu_resource *const *resources);
 mu_node *mu__graph_input(mu_graph *graph, const mu_spec *spec, const char *name);
-mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor);  // its elements are on the host from then on
+mu_node *mu__graph_constant(mu_graph *graph, mu_tensor *tensor); // its elements are on the host from then on
 // mu__node_set_site records where the op was made; it copies the names of file and layer. mu__node_site returns it.
 mu_status mu__node_set_site(mu_node *node, mu_site site);
 static inline mu_site mu__node_site(const mu_node *node)
 {
     return (mu_site){.file = node->file, .line = node->line, .layer = node->layer, .function = node->function};
 }
-int mu__graph_resource(mu_graph *graph, mu_resource *resource);  // index; added if new; -1 on error
+int mu__graph_resource(mu_graph *graph, mu_resource *resource); // index; added if new; -1 on error
 // mu__graph_slots numbers the values of a graph: output i of a node is slot first[node's id] + i, and first[nodes.n] is
 // the number of slots. The list is in the arena, or without one the caller's (mu__free); NULL on error.
 int *mu__graph_slots(const mu_graph *graph, mu_arena *arena);
-mu_graph *mu__graph_clone(const mu_graph *graph);                 // for engines that rewrite; owned by the caller
+mu_graph *mu__graph_clone(const mu_graph *graph); // for engines that rewrite; owned by the caller
 // mu__graph_rewrite changes a node into another op with other inputs, at its position; users see the new outputs. The
 // inputs must precede it. On error the node is unchanged. mu__graph_rewrite_effect does so for ops with resources.
 mu_status mu__graph_rewrite(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in);
 mu_status mu__graph_rewrite_effect(mu_node *node, const mu_op *op, const void *attrs, int n_in, const mu_edge *in,
                                    int n_resources, mu_resource *const *resources);
-mu_status mu__graph_dot(const mu_graph *graph, const char *path);  // writes a Graphviz file (dot.c)
-void mu__graph_print(const mu_graph *graph, FILE *out);          // prints one line per node
+mu_status mu__graph_dot(const mu_graph *graph, const char *path); // writes a Graphviz file (dot.c)
+void mu__graph_print(const mu_graph *graph, FILE *out);           // prints one line per node
 
 // ---- Graphs in attributes (body.c) --------------------------------------------------------------
 
-enum { MU_MAX_DEPTH = 10 };  // graphs inside graphs
+enum { MU_MAX_DEPTH = 10 }; // graphs inside graphs
 
 // mu__node_body returns the i-th graph in a node's attributes; NULL after the last.
 mu_graph *mu__node_body(const mu_node *node, int i);
@@ -105,17 +117,17 @@ mu_status mu__admit_bodies(mu_node *node, mu_resource *const *resources);
 
 // ---- Passes (pass*.c): each leaves a valid graph ------------------------------------------------
 
-mu_status mu__pass_prune(mu_graph *graph);    // removes nodes that reach no output and no effect
-mu_status mu__pass_share(mu_graph *graph);    // merges common subexpressions and repeated reads
+mu_status mu__pass_prune(mu_graph *graph); // removes nodes that reach no output and no effect
+mu_status mu__pass_share(mu_graph *graph); // merges common subexpressions and repeated reads
 // prunes and shares inside bodies; removes their unused inputs and outputs
 mu_status mu__pass_bodies(mu_graph *graph);
-mu_status mu__pass_reductions(mu_graph *graph);  // packs reductions and decides when they start (reductions.c)
-mu_status mu__pass_fold(mu_graph *graph);     // computes small values that depend only on constants (pass_fold.c)
+mu_status mu__pass_reductions(mu_graph *graph); // packs reductions and decides when they start (reductions.c)
+mu_status mu__pass_fold(mu_graph *graph);       // computes small values that depend only on constants (pass_fold.c)
 // mu__fold_op computes the output of an op whose inputs are known; known[i] NULL: input i has only its type and shape.
 // Owned by the caller. NULL without an error: that is not enough, the op is not pure, it fails, or its output is large.
 mu_tensor *mu__fold_op(const mu_op *op, const void *attrs, int n_in, const mu_spec *in, mu_tensor *const *known,
                        const mu_spec *out);
-mu_status mu__pass_algebra(mu_graph *graph);  // simplifies to fewer ops with the same bits (pass_algebra.c)
+mu_status mu__pass_algebra(mu_graph *graph); // simplifies to fewer ops with the same bits (pass_algebra.c)
 // mu__pass_state turns a graph with effects on variables into a pure one (pass_state.c): the values of `resources`
 // become further inputs, and their final values further outputs in the same order. A variable that is only read is
 // returned unchanged. Owned by the caller. Errors: UNIMPLEMENTED for state that is not the replica's own.
@@ -126,7 +138,7 @@ mu_status mu__graph_check(const mu_graph *graph);
 // mu__graph_assert runs mu__graph_check in debug builds and aborts if the graph is invalid; in release builds it does
 // nothing. Error: RESOURCE_EXHAUSTED if there is no memory for the check.
 mu_status mu__graph_assert(const mu_graph *graph);
-mu_status mu__graph_optimize(mu_graph *graph);  // runs all passes in order
+mu_status mu__graph_optimize(mu_graph *graph); // runs all passes in order
 
 // ---- Tracing (trace.c) --------------------------------------------------------------------------
 
@@ -134,10 +146,10 @@ typedef mu_value *mu_traceable(mu_value *arguments, void *arg);
 
 // The result of a trace; owned by the caller.
 typedef struct mu_traced {
-    mu_graph *graph;    // NULL: it failed
-    mu_value *inputs;   // the arguments as the callback saw them: symbolic tensors
-    mu_value *outputs;  // its result, as symbolic tensors; NULL: none
-    bool collective;    // the callback called one, also if it failed then
+    mu_graph *graph;   // NULL: it failed
+    mu_value *inputs;  // the arguments as the callback saw them: symbolic tensors
+    mu_value *outputs; // its result, as symbolic tensors; NULL: none
+    bool collective;   // the callback called one, also if it failed then
 } mu_traced;
 
 // mu__trace_run calls fn once with a symbolic tensor of specs[i] for the i-th tensor leaf of `like`, and records its
@@ -160,15 +172,15 @@ void mu__trace_resume(mu_suspended suspended);
 typedef struct mu_concrete {
     mu_object object;
     mu_graph *graph;
-    mu_value *inputs;        // structure of the arguments (leaves: symbolic tensors or variables)
-    mu_value *outputs;       // structure of the result; NULL: none
-    bool gathers;            // a result's shape depends on the sizes of other replicas
-    bool announced;          // its reductions were logged (distribute/core/announce.c)
-    bool differs;            // its program differs between workers, which was logged (distribute/run/joined_run.c)
-    bool *own;               // per input: was it a replica's own tensor (mu__made_here) in the trace
-    void *owner;             // strategy that it was traced under; retained
-    pthread_mutex_t lock;    // held while plans are made
-    void *_Atomic plans;     // the engine's, per device; freed by free_plans
+    mu_value *inputs;     // structure of the arguments (leaves: symbolic tensors or variables)
+    mu_value *outputs;    // structure of the result; NULL: none
+    bool gathers;         // a result's shape depends on the sizes of other replicas
+    bool announced;       // its reductions were logged (distribute/core/announce.c)
+    bool differs;         // its program differs between workers, which was logged (distribute/run/joined_run.c)
+    bool *own;            // per input: was it a replica's own tensor (mu__made_here) in the trace
+    void *owner;          // strategy that it was traced under; retained
+    pthread_mutex_t lock; // held while plans are made
+    void *_Atomic plans;  // the engine's, per device; freed by free_plans
     void (*free_plans)(void *plans);
 } mu_concrete;
 
@@ -180,7 +192,7 @@ typedef enum mu_batch { MU_BATCH_NONE, MU_BATCH_ALWAYS, MU_BATCH_PREFERRED } mu_
 // is unknown in the next trace. `owner` is the current strategy; each has its own graphs. Borrowed.
 mu_concrete *mu__function_concrete(mu_function *function, const mu_value *arguments, mu_batch batch, void *owner);
 
-bool mu__function_jit_compile(const mu_function *function);  // as its arguments say
+bool mu__function_jit_compile(const mu_function *function); // as its arguments say
 
 // mu__concrete_of makes one of a graph that was read, and the structures that a trace would know. Owned by the caller.
 mu_concrete *mu__concrete_of(mu_graph *graph, mu_value *inputs, mu_value *outputs);
@@ -223,11 +235,11 @@ mu_graph *mu__graph_read(const void *bytes, size_t size, mu_resource_resolver *r
 // strategy that made it defines reads and assignments in each context.
 typedef enum mu_update { MU_UPDATE_ASSIGN, MU_UPDATE_ADD, MU_UPDATE_SUB } mu_update;
 typedef struct mu_variable_rules {
-    mu_tensor *(*read)(mu_variable *variable);                                      // given to the pool
+    mu_tensor *(*read)(mu_variable *variable); // given to the pool
     mu_status (*update)(mu_variable *variable, mu_update update, mu_tensor *value);
     // Updates rows; `kind` is a mu_scatter (ops/nn/nn.h).
     mu_status (*scatter)(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values);
-    bool one_copy;                    // all replicas use one component
+    bool one_copy; // all replicas use one component
 } mu_variable_rules;
 
 typedef struct mu_residence mu_residence;
@@ -236,28 +248,28 @@ typedef struct mu_residence mu_residence;
 typedef struct mu_slice_info {
     char *full_name;
     mu_shape full_shape;
-    int64_t offset;                   // first row
+    int64_t offset; // first row
 } mu_slice_info;
 
 struct mu_variable {
-    mu_resource resource;             // first; its name and spec are the variable's
+    mu_resource resource; // first; its name and spec are the variable's
     bool trainable;
-    bool autocast;                    // reads in a layer have the layer's type of computation (mu_context's autocast)
+    bool autocast; // reads in a layer have the layer's type of computation (mu_context's autocast)
     mu_variable_synchronization synchronization;
     mu_variable_aggregation aggregation;
-    void *owner;                      // the strategy that made it, retained; NULL: none
-    bool has_rate_factor;             // optimizers multiply the learning rate by `rate_factor`
+    void *owner;          // the strategy that made it, retained; NULL: none
+    bool has_rate_factor; // optimizers multiply the learning rate by `rate_factor`
     double rate_factor;
-    void *constraint;                 // what optimizers apply after an update (model); retained; NULL: none
+    void *constraint; // what optimizers apply after an update (model); retained; NULL: none
     const mu_variable_rules *rules;
-    mu_object *deferred;              // its deferred updates by calls on workers (distribute); retained; NULL: none
-    atomic_bool in_doubt;             // a step of several calls failed half applied (distribute/servers/aggregation.h)
+    mu_object *deferred;  // its deferred updates by calls on workers (distribute); retained; NULL: none
+    atomic_bool in_doubt; // a step of several calls failed half applied (distribute/servers/aggregation.h)
     int n_components;
-    mu_tensor **components;           // the host's storage, written in place by effects only
-    atomic_bool *poisoned;            // left in doubt by a failed step; replicas may share one
-    bool lends;                       // a component's memory may have other holders, and is not written while it has
+    mu_tensor **components;            // the host's storage, written in place by effects only
+    atomic_bool *poisoned;             // left in doubt by a failed step; replicas may share one
+    bool lends;                        // a component's memory may have other holders, and is not written while it has
     mu_residence *_Atomic *residences; // [components] where the newest value is; NULL: on the host, nowhere else so far
-    mu_slice_info *slice;             // NULL: not a part
+    mu_slice_info *slice;              // NULL: not a part
     // A sharded variable has parts, retained, and no component: ops refuse its resource.
     int n_shards;
     mu_variable **shards;
@@ -316,8 +328,8 @@ mu_tape *mu__tape_detached(void);
 
 // mu__pullback adds, with ops, the gradients of `n_y` tensors (weighted by dy; NULL: ones) with respect to
 // tensors or variables: xs[i] is a mu_tensor or a mu_variable; dx[i] is NULL where nothing depends on it.
-mu_status mu__pullback(mu_tape *tape, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x,
-                       void *const *xs, mu_tensor **dxs);
+mu_status mu__pullback(mu_tape *tape, int n_y, mu_tensor *const *ys, mu_tensor *const *dys, int n_x, void *const *xs,
+                       mu_tensor **dxs);
 
 // A gradient: a dense tensor, or rows `values` of it at places `indices` (of which one may come twice), or
 // neither where nothing depends on the source.

@@ -40,12 +40,11 @@ mu_status mu__trace_edge(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge
         return constant ? MU_OK : mu_error_code();
     }
     if (tensor->replica > 0)
-        return mu__error(
-            MU_UNIMPLEMENTED,
-            "replica %d's part of a per-replica value is used in a merge_call while '%s' is traced, where "
-            "only reductions, gather, local results, broadcasts and updates can take it; run the step eagerly with "
-            "mu_run_callback",
-            tensor->replica - 1, graph->name);
+        return mu__error(MU_UNIMPLEMENTED,
+                         "replica %d's part of a per-replica value is used in a merge_call while '%s' is traced, where "
+                         "only reductions, gather, local results, broadcasts and updates can take it; run the step "
+                         "eagerly with mu_run_callback",
+                         tensor->replica - 1, graph->name);
     if (tensor->node->graph == graph) {
         *edge = (mu_edge){.node = tensor->node, .output = tensor->output};
         return MU_OK;
@@ -57,8 +56,8 @@ mu_status mu__trace_edge(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge
     if (around(trace->outer, tensor->node->graph))
         return capture(trace, tensor, edge);
     return mu__error(MU_FAILED_PRECONDITION,
-                     "a tensor made while tracing '%s' (op %s) is used in the trace of '%s'; pass it as an argument "
-                     "or return it from the function that made it",
+                     "a tensor made while tracing '%s' (op %s) is used in the trace of '%s'; pass it as an argument or "
+                     "return it from the function that made it",
                      tensor->node->graph->name, tensor->node->op->name, graph->name);
 }
 
@@ -99,8 +98,7 @@ static void give_name(mu_node *node, const char *function, int after)
         give_name(node->in[i].node, function, after);
 }
 
-void mu__trace_made(struct mu_trace *interface, const char *function, int n_in, mu_tensor *const *in,
-                    mu_tensor *result)
+void mu__trace_made(struct mu_trace *interface, const char *function, int n_in, mu_tensor *const *in, mu_tensor *result)
 {
     const mu_graph *graph = ((mu_graph_trace *)interface)->graph;
     int after = -1;
@@ -117,7 +115,7 @@ mu_suspended mu__trace_suspend(void)
     mu_suspended suspended = {.trace = context->trace, .tape = context->tape};
     context->trace = NULL;
     context->tape = NULL;
-    context->on_host++;  // initial values: compiling a program for each of their ops would take longer
+    context->on_host++; // initial values: compiling a program for each of their ops would take longer
     return suspended;
 }
 
@@ -221,8 +219,8 @@ mu_status mu__trace_run(const char *name, mu_traceable *fn, void *arg, const mu_
         mu_release(graph);
         return mu_error_code();
     }
-    *out = (mu_traced){.graph = graph, .inputs = mu_retain(arguments), .outputs = mu_retain(outputs),
-                       .collective = graph->collective};
+    *out = (mu_traced){
+        .graph = graph, .inputs = mu_retain(arguments), .outputs = mu_retain(outputs), .collective = graph->collective};
     mu_pool_close(pool);
     return MU_OK;
 }

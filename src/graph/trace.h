@@ -12,18 +12,21 @@ typedef struct mu_captured {
 
 typedef struct mu_graph_trace mu_graph_trace;
 struct mu_graph_trace {
-    struct mu_trace interface;  // first
+    struct mu_trace interface; // first
     mu_graph *graph;
-    bool first;                 // the function's first trace, which may make variables
+    bool first; // the function's first trace, which may make variables
     // Of a body (control.h):
-    bool keep;                  // a tape is open outside, so values that its gradient may need are kept
-    mu_graph_trace *outer;      // the enclosing trace, whose tensors it may use; NULL: none
-    struct { mu_captured *items; size_t n, capacity; } captured;  // captured tensors
+    bool keep;             // a tape is open outside, so values that its gradient may need are kept
+    mu_graph_trace *outer; // the enclosing trace, whose tensors it may use; NULL: none
+    struct {
+        mu_captured *items;
+        size_t n, capacity;
+    } captured; // captured tensors
     // resolve finds the edge of this graph that represents a tensor of another graph; `edge` is unchanged if there is
     // none.
     mu_status (*resolve)(mu_graph_trace *trace, mu_tensor *tensor, mu_edge *edge);
     void *resolve_arg;
-    const mu_graph *resolves;   // the graph whose tensors it resolves
+    const mu_graph *resolves; // the graph whose tensors it resolves
 };
 
 // mu__trace_add is how a trace adds a node (the interface's add).

@@ -107,7 +107,7 @@ typedef struct message {
     Mu__BundleObject *objects, **object_list;
     Mu__BundleAttribute *attributes, **attribute_list;
     Mu__BundleReference *references, **reference_list;
-    char *names;              // of the edges, and the keys of tables
+    char *names; // of the edges, and the keys of tables
     size_t n_references, n_attributes, names_used;
 } message;
 
@@ -191,7 +191,7 @@ static mu_status pack(const mu_path_tree *t, message *m, uint8_t **out, size_t *
 
 static mu_status make(const mu_path_tree *t, uint8_t **out, size_t *bytes)
 {
-    const size_t n = t->n, edges = 4 * n;  // two names for each, and those of "model" again
+    const size_t n = t->n, edges = 4 * n; // two names for each, and those of "model" again
     size_t names = 0;
     for (size_t i = 0; i < n; i++)
         names += 4 * (t->items[i].length + 2) + (table_end(t->items[i].key) ? strlen(t->items[i].key) + 1 : 0);
@@ -203,8 +203,8 @@ static mu_status make(const mu_path_tree *t, uint8_t **out, size_t *bytes)
     m.references = mu__calloc(edges, sizeof *m.references);
     m.reference_list = mu__calloc(edges, sizeof *m.reference_list);
     m.names = mu__calloc(names, 1);
-    const bool whole = m.objects && m.object_list && m.attributes && m.attribute_list && m.references &&
-                       m.reference_list && m.names;
+    const bool whole =
+        m.objects && m.object_list && m.attributes && m.attribute_list && m.references && m.reference_list && m.names;
     const mu_status status = whole ? pack(t, &m, out, bytes) : MU_RESOURCE_EXHAUSTED;
     mu__free(m.objects);
     mu__free(m.object_list);

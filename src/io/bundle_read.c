@@ -27,15 +27,24 @@ typedef struct raw_slice {
 typedef struct bundle {
     char *prefix;
     int n_shards;
-    uint64_t *shard_bytes;        // [n_shards]
+    uint64_t *shard_bytes; // [n_shards]
     uint64_t all_bytes;
-    Mu__BundleGraph *graph;       // NULL: the checkpoint has none
+    Mu__BundleGraph *graph; // NULL: the checkpoint has none
     mu_file_entry graph_at;
     bool has_header;
-    struct { raw_slice *items; size_t n, capacity; } slices;
-    struct { part *items; size_t n, capacity; } parts;
+    struct {
+        raw_slice *items;
+        size_t n, capacity;
+    } slices;
+    struct {
+        part *items;
+        size_t n, capacity;
+    } parts;
     // of entries whose part is SLICED + i: their first part and how many there are
-    struct { uint32_t *items; size_t n, capacity; } sliced;
+    struct {
+        uint32_t *items;
+        size_t n, capacity;
+    } sliced;
 } bundle;
 
 static void close_bundle(mu_tensor_file *file)
@@ -136,7 +145,7 @@ static bool location_of(const bundle *b, const Mu__BundleEntry *entry, uint64_t 
 // TensorFlow's ordered code of a signed number: from 1 to 10 bytes whose order is that of the numbers.
 static size_t encode_signed(int64_t value, uint8_t out[10])
 {
-    static const uint8_t heads[11][2] = {{0, 0}, {0x80, 0}, {0xc0, 0}, {0xe0, 0}, {0xf0, 0}, {0xf8, 0},
+    static const uint8_t heads[11][2] = {{0, 0},    {0x80, 0}, {0xc0, 0}, {0xe0, 0},    {0xf0, 0},   {0xf8, 0},
                                          {0xfc, 0}, {0xfe, 0}, {0xff, 0}, {0xff, 0x80}, {0xff, 0xc0}};
     const uint64_t magnitude = value < 0 ? ~(uint64_t)value : (uint64_t)value;
     const int bits = magnitude ? 64 - __builtin_clzll(magnitude) : 0;
@@ -271,7 +280,7 @@ static mu_status add_raw_slice(bundle *b, const uint8_t *key, size_t key_bytes, 
 {
     raw_slice slice = {.key_bytes = key_bytes};
     if (entry->size < 0 || !location_of(b, entry, (uint64_t)entry->size, &slice.at))
-        return MU_OK;  // it is missing when its tensor looks for it
+        return MU_OK; // it is missing when its tensor looks for it
     if (!(slice.key = mu__alloc(key_bytes)))
         return mu_error_code();
     memcpy(slice.key, key, key_bytes);
@@ -294,8 +303,9 @@ static mu_status add_tensor(mu_tensor_file *file, const char *name, const Mu__Bu
         return MU_OK;
     }
     if (!mu__dtype_ok((mu_dtype)entry->dtype))
-        return mu__error(MU_UNIMPLEMENTED, "'%.200s' in the checkpoint %s has TensorFlow's element type %d, which "
-                         "Muster does not have", name, file->path, entry->dtype);
+        return mu__error(MU_UNIMPLEMENTED,
+                         "'%.200s' in the checkpoint %s has TensorFlow's element type %d, which Muster does not have",
+                         name, file->path, entry->dtype);
     MU_TRY(spec_of(file, name, entry, &out.spec));
     if (!mu__spec_file_bytes(&out.spec, &size))
         return damaged(file, name, "the product of the dimensions does not fit 63 bits");
@@ -509,7 +519,15 @@ static mu_status open_bundle(mu_tensor_file *file)
 static const char *const no_metadata[] = {NULL};
 
 const mu_file_format mu__checkpoint_format = {
-    .name = "checkpoint", .extension = ".ckpt", .text = "TensorFlow's checkpoint, PREFIX.index and its data",
-    .names = MU_NAMES_OBJECTS, .metadata = no_metadata, .no_strings = true, .open = open_bundle, .close = close_bundle,
-    .read = read_tensor, .find = find, .save = mu__bundle_save,
+    .name = "checkpoint",
+    .extension = ".ckpt",
+    .text = "TensorFlow's checkpoint, PREFIX.index and its data",
+    .names = MU_NAMES_OBJECTS,
+    .metadata = no_metadata,
+    .no_strings = true,
+    .open = open_bundle,
+    .close = close_bundle,
+    .read = read_tensor,
+    .find = find,
+    .save = mu__bundle_save,
 };

@@ -8,13 +8,13 @@
 
 enum {
     FOOTER_BYTES = 48,
-    TRAILER_BYTES = 5,            // of a block: how it is compressed, checksum
+    TRAILER_BYTES = 5, // of a block: how it is compressed, checksum
     MOST_KEY = 4096,
     RESTART_INTERVAL = 16,
     BLOCK_BYTES = 256 << 10,
 };
-#define MAGIC UINT64_C(0xdb4775248b80fb57)
-#define MOST_KEY_BYTES ((size_t)256 << 20)  // of all keys together, which share their beginnings in the file
+#define MAGIC          UINT64_C(0xdb4775248b80fb57)
+#define MOST_KEY_BYTES ((size_t)256 << 20) // of all keys together, which share their beginnings in the file
 
 uint64_t mu__cursor_varint(mu_cursor *cursor)
 {
@@ -37,7 +37,7 @@ typedef struct reader {
     size_t bytes;
     mu_table_fn fn;
     void *arg;
-    size_t key_bytes;             // of all keys so far
+    size_t key_bytes; // of all keys so far
 } reader;
 
 static mu_status damaged(const char *path, const char *what)
@@ -79,8 +79,8 @@ static mu_status each_row(reader *r, mu_cursor block, uint8_t key[MOST_KEY], siz
         if (block.bad || shared > *key_bytes || (first && shared > 0) || own > MOST_KEY - shared)
             return damaged(r->path, "a key is damaged or too long");
         const uint8_t *rest = mu__cursor_bytes(&block, (size_t)own);
-        const uint8_t *value = value_bytes <= mu__cursor_left(&block) ? mu__cursor_bytes(&block, (size_t)value_bytes)
-                                                                      : NULL;
+        const uint8_t *value =
+            value_bytes <= mu__cursor_left(&block) ? mu__cursor_bytes(&block, (size_t)value_bytes) : NULL;
         if (block.bad || !rest || !value)
             return damaged(r->path, "a row is cut off");
         memcpy(key + shared, rest, (size_t)own);
@@ -128,9 +128,15 @@ mu_status mu__table_each(const char *path, const uint8_t *data, size_t bytes, mu
 
 // The block that is being filled, and the index block.
 typedef struct block {
-    struct { uint8_t *items; size_t n, capacity; } bytes;
-    struct { uint32_t *items; size_t n, capacity; } restarts;
-    const char *last;             // key; NULL: the block is empty
+    struct {
+        uint8_t *items;
+        size_t n, capacity;
+    } bytes;
+    struct {
+        uint32_t *items;
+        size_t n, capacity;
+    } restarts;
+    const char *last; // key; NULL: the block is empty
     int rows;
 } block;
 

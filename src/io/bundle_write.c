@@ -11,10 +11,10 @@
 
 typedef struct rows {
     const mu_tensors *all;
-    int *order;               // [n]: the tensors by name
-    mu_table_row *items;      // [n + 2]
+    int *order;          // [n]: the tensors by name
+    mu_table_row *items; // [n + 2]
     size_t n;
-    uint64_t at;              // end of the data so far
+    uint64_t at; // end of the data so far
 } rows;
 
 static int by_name(const void *left, const void *right, void *names)
@@ -131,8 +131,8 @@ static mu_status write_data(rows *r, mu_file_writer *file)
     for (int i = 0; i < r->all->n; i++) {
         const char *name = r->all->names[r->order[i]];
         if (i > 0 && strcmp(name, r->all->names[r->order[i - 1]]) == 0)
-            return mu__error(MU_INVALID_ARGUMENT, "two tensors to save in a checkpoint are called '%s'; names must "
-                             "differ", name);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "two tensors to save in a checkpoint are called '%s'; names must differ", name);
         if (!*name)
             return mu__error(MU_INVALID_ARGUMENT, "a tensor to save in a checkpoint has an empty name");
         MU_TRY(write_tensor(r, file, name, r->all->tensors[r->order[i]]));

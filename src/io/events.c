@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define LONGEST_TAG 1024
-#define MOST_FILES 1000  // of one process in one folder in one second
+#define MOST_FILES  1000 // of one process in one folder in one second
 
 struct mu_event_file {
     FILE *file;
@@ -25,10 +25,10 @@ struct mu_event_file {
 typedef struct message {
     uint8_t *items;
     size_t n, capacity;
-    mu_status status;  // of the first failure; the message is not written then
+    mu_status status; // of the first failure; the message is not written then
 } message;
 
-enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };  // wire types
+enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 }; // wire types
 
 static void put_bytes(message *m, const void *data, size_t n)
 {
@@ -49,10 +49,7 @@ static void put_varint(message *m, uint64_t value)
     } while (value > 0);
 }
 
-static void put_key(message *m, int field, int wire)
-{
-    put_varint(m, (uint64_t)(field << 3 | wire));
-}
+static void put_key(message *m, int field, int wire) { put_varint(m, (uint64_t)(field << 3 | wire)); }
 
 static void put_little(message *m, uint64_t value, int n)
 {
@@ -75,10 +72,7 @@ static void put_block(message *m, int field, const void *data, size_t n)
     put_bytes(m, data, n);
 }
 
-static void put_text(message *m, int field, const char *text)
-{
-    put_block(m, field, text, strlen(text));
-}
+static void put_text(message *m, int field, const char *text) { put_block(m, field, text, strlen(text)); }
 
 // Puts a message into another one and frees it.
 static void put_message(message *m, int field, message *inner)
@@ -257,8 +251,9 @@ static mu_status write_value(mu_event_file *file, const char *tag, int64_t step,
 {
     if (strlen(tag) > LONGEST_TAG) {
         mu__free(tensor->items);
-        return mu__error(MU_INVALID_ARGUMENT, "the tag '%.40s…' of an event has %zu characters; at most %d are "
-                         "supported", tag, strlen(tag), LONGEST_TAG);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the tag '%.40s…' of an event has %zu characters; at most %d are supported", tag, strlen(tag),
+                         LONGEST_TAG);
     }
     message event = new_event(step), summary = {0}, entry = {0}, metadata = new_metadata(plugin, data_class);
     put_text(&entry, 1, tag);
@@ -293,10 +288,7 @@ mu_status mu__event_file_text(mu_event_file *file, const char *tag, int64_t step
     return write_value(file, tag, step, &tensor, "text", TENSOR);
 }
 
-mu_status mu__event_file_flush(mu_event_file *file)
-{
-    return fflush(file->file) == 0 ? MU_OK : failed(file);
-}
+mu_status mu__event_file_flush(mu_event_file *file) { return fflush(file->file) == 0 ? MU_OK : failed(file); }
 
 void mu__event_file_close(mu_event_file *file)
 {

@@ -21,6 +21,6 @@ typedef struct mu_event_bytes {
 mu_status mu__event_file_images(mu_event_file *file, const char *tag, int64_t step, int n, const mu_event_bytes *parts);
 mu_status mu__event_file_text(mu_event_file *file, const char *tag, int64_t step, const char *text);
 mu_status mu__event_file_flush(mu_event_file *file);
-void mu__event_file_close(mu_event_file *file);  // NULL is accepted
+void mu__event_file_close(mu_event_file *file); // NULL is accepted
 
 #endif

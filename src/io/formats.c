@@ -80,10 +80,11 @@ mu_status mu__file_read_at(int fd, const char *path, uint64_t offset, void *out,
             return mu__error(mu__errno_code(errno), "cannot read %s at byte %" PRIu64 ": %s", path,
                              offset + bytes - left, strerror(errno));
         if (got == 0)
-            return mu__error(MU_DATA_LOSS,
-                             "%s ends at byte %" PRIu64 ", %zu bytes before the end of what its header promises; "
-                             "it is truncated, fetch or save it again",
-                             path, offset + bytes - left, left);
+            return mu__error(
+                MU_DATA_LOSS,
+                "%s ends at byte %" PRIu64
+                ", %zu bytes before the end of what its header promises; it is truncated, fetch or save it again",
+                path, offset + bytes - left, left);
         to += got;
         left -= (size_t)got;
     }
@@ -202,8 +203,9 @@ static mu_status check_tensors(const mu_file_format *format, const char *path, c
         if (holds_strings(format, all->tensors[i]))
             continue;
         if (mu__has_strings(all->tensors[i]))
-            return mu__error(MU_UNIMPLEMENTED, "tensor '%s' to save in %s has strings, which files of tensors do not "
-                             "hold here", all->names[i], path);
+            return mu__error(MU_UNIMPLEMENTED,
+                             "tensor '%s' to save in %s has strings, which files of tensors do not hold here",
+                             all->names[i], path);
         if (!mu_tensor_data(all->tensors[i]))
             return mu__pending()
                        ? mu_error_code()
@@ -231,8 +233,9 @@ static mu_status check_metadata(const char *path, const mu_file_format *format, 
                              "metadata key '%s' for %s has no text; alternate keys and texts, and end with NULL",
                              metadata[i], path);
         if (!holds(format, metadata[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: a file of the format %s cannot hold the metadata '%s'; save it "
-                             "as %s", path, format->name, metadata[i], mu__file_formats[0]->extension);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: a file of the format %s cannot hold the metadata '%s'; save it as %s", path,
+                             format->name, metadata[i], mu__file_formats[0]->extension);
     }
     return MU_OK;
 }

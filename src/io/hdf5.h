@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #define MU_HDF5_SIGNATURE "\x89HDF\r\n\x1a\n"
-#define MU_HDF5_UNDEFINED UINT64_MAX  // an address of nothing
+#define MU_HDF5_UNDEFINED UINT64_MAX // an address of nothing
 
 // Messages of an object header.
 enum {
@@ -25,7 +25,13 @@ enum {
 };
 
 // Classes of datatypes.
-enum { MU_HDF5_INTEGER = 0, MU_HDF5_FLOAT = 1, MU_HDF5_STRING = 3, MU_HDF5_OPAQUE = 5, MU_HDF5_ENUM = 8,
-       MU_HDF5_VARIABLE = 9 };
+enum {
+    MU_HDF5_INTEGER = 0,
+    MU_HDF5_FLOAT = 1,
+    MU_HDF5_STRING = 3,
+    MU_HDF5_OPAQUE = 5,
+    MU_HDF5_ENUM = 8,
+    MU_HDF5_VARIABLE = 9
+};
 
 #endif

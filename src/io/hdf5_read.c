@@ -9,9 +9,9 @@
 #include "io/io.h"
 
 enum {
-    MOST_DEPTH = 64,          // nested groups
-    MOST_BLOCKS = 1 << 17,    // headers, tree nodes and tables read in all; a cycle of links ends here
-    MOST_NAME = 1024,         // bytes of a path
+    MOST_DEPTH = 64,       // nested groups
+    MOST_BLOCKS = 1 << 17, // headers, tree nodes and tables read in all; a cycle of links ends here
+    MOST_NAME = 1024,      // bytes of a path
     OFFSET_BYTES = 8,
 };
 
@@ -19,17 +19,17 @@ typedef struct scan {
     mu_tensor_file *file;
     const uint8_t *data;
     size_t bytes;
-    int blocks;               // read so far
-    char path[MOST_NAME];     // of the object that is being read
+    int blocks;           // read so far
+    char path[MOST_NAME]; // of the object that is being read
 } scan;
 
 // What the messages of an object header say.
 typedef struct object {
     bool has_shape, has_type, has_layout, is_group;
-    bool compact;             // the data are in the header
+    bool compact; // the data are in the header
     mu_spec spec;
-    uint64_t begin, bytes;    // of the data
-    const char *refused;      // why a dataset cannot be read; NULL: it can
+    uint64_t begin, bytes; // of the data
+    const char *refused;   // why a dataset cannot be read; NULL: it can
 } object;
 
 static mu_status damaged(const scan *s, const char *what)
@@ -264,7 +264,8 @@ static mu_status read_link_info(const scan *s, mu_cursor c)
     if (c.bad)
         return damaged(s, "a group is damaged");
     return heap == MU_HDF5_UNDEFINED
-               ? MU_OK : refuse(s, "is a group with indexed links; save the file with h5py's default libver");
+               ? MU_OK
+               : refuse(s, "is a group with indexed links; save the file with h5py's default libver");
 }
 
 // ---- Object headers -----------------------------------------------------------------------------
@@ -453,7 +454,14 @@ static bool recognise(const uint8_t *head, size_t bytes)
 static const char *const no_metadata[] = {NULL};
 
 const mu_file_format mu__hdf5_format = {
-    .name = "hdf5", .extension = ".weights.h5", .text = "Keras's weights, with the state of the optimizer",
-    .names = MU_NAMES_KERAS, .metadata = no_metadata, .recognise = recognise, .open = open_file, .close = close_file,
-    .read = read_entry, .save = mu__hdf5_save,
+    .name = "hdf5",
+    .extension = ".weights.h5",
+    .text = "Keras's weights, with the state of the optimizer",
+    .names = MU_NAMES_KERAS,
+    .metadata = no_metadata,
+    .recognise = recognise,
+    .open = open_file,
+    .close = close_file,
+    .read = read_entry,
+    .save = mu__hdf5_save,
 };

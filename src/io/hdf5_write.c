@@ -7,17 +7,27 @@
 #include "io/io.h"
 #include "io/path_tree.h"
 
-enum { ALIGNMENT = 64, SUPERBLOCK_BYTES = 48, HEADER_PREFIX = 10, CHECKSUM_BYTES = 4, MESSAGE_PREFIX = 4,
-       MOST_LINK_NAME = 255, HEAP_BYTES = 4096 };
+enum {
+    ALIGNMENT = 64,
+    SUPERBLOCK_BYTES = 48,
+    HEADER_PREFIX = 10,
+    CHECKSUM_BYTES = 4,
+    MESSAGE_PREFIX = 4,
+    MOST_LINK_NAME = 255,
+    HEAP_BYTES = 4096
+};
 
 typedef struct tree {
     const char *path;
     const mu_tensors *all;
-    mu_path_tree nodes;       // a node per group and data set
-    struct { uint8_t *items; size_t n, capacity; } out;
-    uint64_t *data;           // [n]: addresses of the tensors' elements
-    uint64_t end;             // of the file
-    uint64_t heap;            // address of the text "bfloat16"; 0: it is not needed
+    mu_path_tree nodes; // a node per group and data set
+    struct {
+        uint8_t *items;
+        size_t n, capacity;
+    } out;
+    uint64_t *data; // [n]: addresses of the tensors' elements
+    uint64_t end;   // of the file
+    uint64_t heap;  // address of the text "bfloat16"; 0: it is not needed
 } tree;
 
 // ---- The tree of groups -------------------------------------------------------------------------
@@ -80,12 +90,24 @@ static uint32_t lookup3(const uint8_t *key, size_t length)
     while (length > 12) {
         for (int i = 0; i < 12; i++)
             s[i / 4] += (uint32_t)key[i] << 8 * (i % 4);
-        s[0] -= s[2]; s[0] ^= rotate(s[2], 4);  s[2] += s[1];
-        s[1] -= s[0]; s[1] ^= rotate(s[0], 6);  s[0] += s[2];
-        s[2] -= s[1]; s[2] ^= rotate(s[1], 8);  s[1] += s[0];
-        s[0] -= s[2]; s[0] ^= rotate(s[2], 16); s[2] += s[1];
-        s[1] -= s[0]; s[1] ^= rotate(s[0], 19); s[0] += s[2];
-        s[2] -= s[1]; s[2] ^= rotate(s[1], 4);  s[1] += s[0];
+        s[0] -= s[2];
+        s[0] ^= rotate(s[2], 4);
+        s[2] += s[1];
+        s[1] -= s[0];
+        s[1] ^= rotate(s[0], 6);
+        s[0] += s[2];
+        s[2] -= s[1];
+        s[2] ^= rotate(s[1], 8);
+        s[1] += s[0];
+        s[0] -= s[2];
+        s[0] ^= rotate(s[2], 16);
+        s[2] += s[1];
+        s[1] -= s[0];
+        s[1] ^= rotate(s[0], 19);
+        s[0] += s[2];
+        s[2] -= s[1];
+        s[2] ^= rotate(s[1], 4);
+        s[1] += s[0];
         key += 12;
         length -= 12;
     }
@@ -93,13 +115,20 @@ static uint32_t lookup3(const uint8_t *key, size_t length)
         return s[2];
     for (size_t i = 0; i < length; i++)
         s[i / 4] += (uint32_t)key[i] << 8 * (i % 4);
-    s[2] ^= s[1]; s[2] -= rotate(s[1], 14);
-    s[0] ^= s[2]; s[0] -= rotate(s[2], 11);
-    s[1] ^= s[0]; s[1] -= rotate(s[0], 25);
-    s[2] ^= s[1]; s[2] -= rotate(s[1], 16);
-    s[0] ^= s[2]; s[0] -= rotate(s[2], 4);
-    s[1] ^= s[0]; s[1] -= rotate(s[0], 14);
-    s[2] ^= s[1]; s[2] -= rotate(s[1], 24);
+    s[2] ^= s[1];
+    s[2] -= rotate(s[1], 14);
+    s[0] ^= s[2];
+    s[0] -= rotate(s[2], 11);
+    s[1] ^= s[0];
+    s[1] -= rotate(s[0], 25);
+    s[2] ^= s[1];
+    s[2] -= rotate(s[1], 16);
+    s[0] ^= s[2];
+    s[0] -= rotate(s[2], 4);
+    s[1] ^= s[0];
+    s[1] -= rotate(s[0], 14);
+    s[2] ^= s[1];
+    s[2] -= rotate(s[1], 24);
     return s[2];
 }
 
@@ -123,7 +152,7 @@ static mu_status put_float(tree *t, uint64_t bytes, uint64_t exponent_bits, uint
     const uint64_t bits = 8 * bytes, mantissa = bits - 1 - exponent_bits;
     MU_TRY(put_message(t, MU_HDF5_DATATYPE, 20));
     MU_TRY(put(t, 0x10 | MU_HDF5_FLOAT, 1));
-    MU_TRY(put(t, 0x20 | (bits - 1) << 8, 3));  // the mantissa's first bit is implied
+    MU_TRY(put(t, 0x20 | (bits - 1) << 8, 3)); // the mantissa's first bit is implied
     MU_TRY(put(t, bytes, 4));
     MU_TRY(put(t, bits << 16, 4));
     MU_TRY(put(t, mantissa | exponent_bits << 8 | 0 << 16 | mantissa << 24, 4));
@@ -144,21 +173,19 @@ static mu_status put_datatype(tree *t, mu_dtype dtype)
     case MU_F16: return put_float(t, 2, 5, 15);
     case MU_F32: return put_float(t, 4, 8, 127);
     case MU_F64: return put_float(t, 8, 11, 1023);
-    case MU_BF16:  // opaque, with an empty tag, as h5py does it
+    case MU_BF16: // opaque, with an empty tag, as h5py does it
         MU_TRY(put_message(t, MU_HDF5_DATATYPE, 16));
         MU_TRY(put(t, 0x10 | MU_HDF5_OPAQUE | 8 << 8, 4));
         MU_TRY(put(t, 2, 4));
         return put(t, 0, 8);
-    case MU_BOOL:  // h5py's enumeration of FALSE and TRUE
+    case MU_BOOL: // h5py's enumeration of FALSE and TRUE
         MU_TRY(put_message(t, MU_HDF5_DATATYPE, 8 + 12 + 6 + 5 + 2));
         MU_TRY(put(t, 0x30 | MU_HDF5_ENUM | 2 << 8, 4));
         MU_TRY(put(t, 1, 4));
         MU_TRY(put_integer(t, 1, true));
         MU_TRY(put_text(t, "FALSE\0TRUE", 11));
         return put(t, 0x100, 2);
-    default:
-        MU_TRY(put_message(t, MU_HDF5_DATATYPE, 12));
-        return put_integer(t, mu_dtype_bytes(dtype), dtype != MU_U8);
+    default: MU_TRY(put_message(t, MU_HDF5_DATATYPE, 12)); return put_integer(t, mu_dtype_bytes(dtype), dtype != MU_U8);
     }
 }
 
@@ -170,11 +197,11 @@ static mu_status put_type_attribute(tree *t)
     MU_TRY(put(t, 6 | 16 << 16 | (uint64_t)4 << 32, 6));
     MU_TRY(put(t, 0, 1));
     MU_TRY(put_text(t, "dtype", 6));
-    MU_TRY(put(t, 0x10 | MU_HDF5_VARIABLE | 1 << 8 | 1 << 16, 4));  // a text, in UTF-8
+    MU_TRY(put(t, 0x10 | MU_HDF5_VARIABLE | 1 << 8 | 1 << 16, 4)); // a text, in UTF-8
     MU_TRY(put(t, 16, 4));
     MU_TRY(put(t, 0x10 | MU_HDF5_STRING, 4));
     MU_TRY(put(t, 1, 4));
-    MU_TRY(put(t, 2, 4));  // version 2, a scalar
+    MU_TRY(put(t, 2, 4)); // version 2, a scalar
     MU_TRY(put(t, strlen("bfloat16"), 4));
     MU_TRY(put(t, t->heap, 8));
     return put(t, 1, 4);
@@ -190,7 +217,7 @@ static mu_status put_dataset(tree *t, const mu_path_node *n)
         MU_TRY(put(t, (uint64_t)spec.shape.dims[d], 8));
     MU_TRY(put_datatype(t, spec.dtype));
     MU_TRY(put_message(t, MU_HDF5_FILL_VALUE, 2));
-    MU_TRY(put(t, 3 | 0x0a << 8, 2));  // the default, written if it is set; space allocated late
+    MU_TRY(put(t, 3 | 0x0a << 8, 2)); // the default, written if it is set; space allocated late
     MU_TRY(put_message(t, MU_HDF5_LAYOUT, 18));
     MU_TRY(put(t, 3 | 1 << 8, 2));
     const size_t bytes = mu__spec_bytes(&spec);
@@ -210,7 +237,7 @@ static mu_status put_group(tree *t, const mu_path_node *n)
     for (int i = n->first; i >= 0; i = t->nodes.items[i].next) {
         const mu_path_node *child = &t->nodes.items[i];
         MU_TRY(put_message(t, MU_HDF5_LINK, 4 + child->length + 8));
-        MU_TRY(put(t, 1 | 16 << 8 | 1 << 16, 3));  // a hard link whose name is UTF-8
+        MU_TRY(put(t, 1 | 16 << 8 | 1 << 16, 3)); // a hard link whose name is UTF-8
         MU_TRY(put(t, child->length, 1));
         MU_TRY(put_text(t, child->name, child->length));
         MU_TRY(put(t, child->address, 8));
@@ -251,10 +278,10 @@ static mu_status put_heap(tree *t)
     MU_TRY(put_text(t, "GCOL", 4));
     MU_TRY(put(t, 1, 4));
     MU_TRY(put(t, HEAP_BYTES, 8));
-    MU_TRY(put(t, 1 | 1 << 16, 8));  // object 1, with one reference
+    MU_TRY(put(t, 1 | 1 << 16, 8)); // object 1, with one reference
     MU_TRY(put(t, strlen("bfloat16"), 8));
     MU_TRY(put_text(t, "bfloat16", 8));
-    MU_TRY(put(t, 0, 8));            // the free space
+    MU_TRY(put(t, 0, 8)); // the free space
     MU_TRY(put(t, HEAP_BYTES - (t->out.n - begin - 8), 8));
     return put(t, 0, (int)(HEAP_BYTES - (t->out.n - begin)));
 }

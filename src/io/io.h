@@ -14,30 +14,36 @@ typedef struct mu_file_format mu_file_format;
 typedef struct mu_file_entry {
     char *name;
     mu_spec spec;
-    uint64_t begin, end;  // bytes, counted from where the format says
-    uint32_t part;        // of the format: the number of a shard, or of a member of an archive
-    uint32_t crc;         // of the format
+    uint64_t begin, end; // bytes, counted from where the format says
+    uint32_t part;       // of the format: the number of a shard, or of a member of an archive
+    uint32_t crc;        // of the format
 } mu_file_entry;
 
 struct mu_tensor_file {
     mu_object object;
     char *path;
     const mu_file_format *format;
-    void *state;          // of the format; its `close` frees it
-    int fd;               // of a format that reads from the file itself, else -1
-    uint64_t data_at;     // offset of the first byte of data
-    uint64_t data_bytes;  // of all tensors
-    struct { mu_file_entry *items; size_t n, capacity; } entries;
-    struct { char **items; size_t n, capacity; } metadata;  // key, text, key, text, …
+    void *state;         // of the format; its `close` frees it
+    int fd;              // of a format that reads from the file itself, else -1
+    uint64_t data_at;    // offset of the first byte of data
+    uint64_t data_bytes; // of all tensors
+    struct {
+        mu_file_entry *items;
+        size_t n, capacity;
+    } entries;
+    struct {
+        char **items;
+        size_t n, capacity;
+    } metadata; // key, text, key, text, …
 };
 
 // The names of tensors in files of a format, from which mu_save_weights chooses what it writes.
-#define MU_BUNDLE_SUFFIX "/.ATTRIBUTES/VARIABLE_VALUE"  // the end of a variable's name in an object graph
+#define MU_BUNDLE_SUFFIX "/.ATTRIBUTES/VARIABLE_VALUE" // the end of a variable's name in an object graph
 #define MU_BUNDLE_TABLE  "/.ATTRIBUTES/table" // and of a hash table's, with "-keys" and "-values" appended for tensors
 typedef enum mu_file_names {
-    MU_NAMES_OWN,         // "dense/kernel", Keras's paths of variables
-    MU_NAMES_KERAS,       // "layers/dense/vars/0", Keras's files
-    MU_NAMES_OBJECTS,     // "_operations/1/_kernel/.ATTRIBUTES/VARIABLE_VALUE", the object graph of TensorFlow
+    MU_NAMES_OWN,     // "dense/kernel", Keras's paths of variables
+    MU_NAMES_KERAS,   // "layers/dense/vars/0", Keras's files
+    MU_NAMES_OBJECTS, // "_operations/1/_kernel/.ATTRIBUTES/VARIABLE_VALUE", the object graph of TensorFlow
 } mu_file_names;
 
 // What to save: n eager tensors, their names, and texts (key, text, …, NULL; or NULL for none).
@@ -49,13 +55,13 @@ typedef struct mu_tensors {
 } mu_tensors;
 
 struct mu_file_format {
-    const char *name;             // "safetensors"
-    const char *extension;        // ".safetensors"
-    const char *text;             // for the help, a phrase
+    const char *name;      // "safetensors"
+    const char *extension; // ".safetensors"
+    const char *text;      // for the help, a phrase
     mu_file_names names;
     // the keys of texts that a file can hold, or their beginnings that end with '/'; ends with NULL; NULL: any
     const char *const *metadata;
-    bool no_strings;              // holds tensors of strings that have no elements, the keys of empty tables
+    bool no_strings; // holds tensors of strings that have no elements, the keys of empty tables
     // recognise returns whether a file that begins with these bytes, at most MU_FILE_HEAD, has this format.
     bool (*recognise)(const uint8_t *head, size_t bytes);
     // open fills the entries, data_bytes and metadata; it trusts nothing. close frees what it left in `state`.
@@ -85,7 +91,7 @@ extern mu_type mu__tensor_file_type;
 
 // The maximum size of the header of a safetensors file; the format's own limit.
 #define MU_SAFETENSORS_HEADER_LIMIT 100000000u
-#define MU_TENSOR_FILE_LIMIT ((size_t)1 << 40)
+#define MU_TENSOR_FILE_LIMIT        ((size_t)1 << 40)
 
 // mu__tensors_save writes eager tensors under their names in the format of the path's extension; `metadata` is key,
 // text, …, NULL, or NULL for none. Errors: INVALID_ARGUMENT for metadata that the format cannot hold.
@@ -115,7 +121,7 @@ mu_status mu__file_add_metadata(mu_tensor_file *file, const char *key, const cha
 // mu__spec_file_bytes writes the bytes that a spec takes, whose dimensions come from a file. Returns false if a
 // dimension is negative, or the product does not fit 63 bits.
 bool mu__spec_file_bytes(const mu_spec *spec, uint64_t *bytes);
-const char *mu__tensors_metadata(const mu_tensors *all, const char *key);  // NULL: there is none
+const char *mu__tensors_metadata(const mu_tensors *all, const char *key); // NULL: there is none
 
 mu_status mu__bundle_save(const char *path, const mu_tensors *all);
 mu_status mu__safetensors_save(const char *path, const mu_tensors *all);
@@ -131,7 +137,7 @@ void mu__hdf5_read(const mu_file_entry *entry, const uint8_t *data, void *out);
 typedef struct mu_hdf5_layout {
     uint8_t *head;
     size_t head_bytes;
-    size_t *padding;      // [n]
+    size_t *padding; // [n]
 } mu_hdf5_layout;
 // mu__hdf5_layout makes it; free it with mu__hdf5_layout_free, also after an error. Errors: INVALID_ARGUMENT for a name
 // that is a tensor's and also the beginning of another's path.

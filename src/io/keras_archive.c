@@ -7,9 +7,9 @@
 
 #include "data/formats/zip.h"
 
-#define CONFIG "config.json"
+#define CONFIG   "config.json"
 #define METADATA "metadata.json"
-#define WEIGHTS "model.weights.h5"
+#define WEIGHTS  "model.weights.h5"
 
 #define ASSETS "assets/"
 
@@ -161,8 +161,10 @@ static mu_status write_members(mu_zip_writer *zip, const mu_tensors *all, const 
 static mu_status save_archive(const char *path, const mu_tensors *all)
 {
     if (!mu__tensors_metadata(all, CONFIG) || !mu__tensors_metadata(all, METADATA))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: a .keras file holds a model with its configuration, not weights "
-                         "alone; use mu_save_model, or save the weights as .weights.h5", path);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: a .keras file holds a model with its configuration, not weights alone; use "
+                         "mu_save_model, or save the weights as .weights.h5",
+                         path);
     mu_hdf5_layout layout;
     mu_zip_writer zip = {0};
     mu_status status = mu__hdf5_layout(path, all, &layout);
@@ -189,7 +191,14 @@ static bool recognise(const uint8_t *head, size_t bytes)
 static const char *const texts[] = {CONFIG, METADATA, ASSETS, NULL};
 
 const mu_file_format mu__keras_format = {
-    .name = "keras", .extension = ".keras", .text = "Keras's model with its configuration", .names = MU_NAMES_KERAS,
-    .metadata = texts, .recognise = recognise, .open = open_archive, .close = close_archive, .read = read_entry,
+    .name = "keras",
+    .extension = ".keras",
+    .text = "Keras's model with its configuration",
+    .names = MU_NAMES_KERAS,
+    .metadata = texts,
+    .recognise = recognise,
+    .open = open_archive,
+    .close = close_archive,
+    .read = read_entry,
     .save = save_archive,
 };

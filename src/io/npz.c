@@ -46,7 +46,7 @@ static mu_status open_archive(mu_tensor_file *file)
     MU_TRY(mu__zip_open(&archive->zip, file->path, archive->data, bytes));
     for (size_t i = 0; i < archive->zip.entries.n; i++)
         MU_TRY(add_array(file, archive, i));
-    archive->zip.inflated = 0;  // the members are read a second time, one by one
+    archive->zip.inflated = 0; // the members are read a second time, one by one
     return MU_OK;
 }
 
@@ -114,7 +114,14 @@ static bool recognise(const uint8_t *head, size_t bytes) { return bytes > 4 && m
 static const char *const no_metadata[] = {NULL};
 
 const mu_file_format mu__npz_format = {
-    .name = "npz", .extension = ".npz", .text = "NumPy's archive of arrays", .names = MU_NAMES_OWN,
-    .metadata = no_metadata, .recognise = recognise, .open = open_archive, .close = close_archive,
-    .read = read_array, .save = save_archive,
+    .name = "npz",
+    .extension = ".npz",
+    .text = "NumPy's archive of arrays",
+    .names = MU_NAMES_OWN,
+    .metadata = no_metadata,
+    .recognise = recognise,
+    .open = open_archive,
+    .close = close_archive,
+    .read = read_array,
+    .save = save_archive,
 };

@@ -14,8 +14,8 @@ int mu__path_child(const mu_path_tree *tree, int parent, const char *name, size_
 mu_status mu__path_add(mu_path_tree *tree, int parent, const char *name, size_t length)
 {
     const int i = (int)tree->n;
-    const mu_path_node made = {.name = name, .length = length, .parent = parent, .first = -1, .last = -1, .next = -1,
-                               .tensor = -1};
+    const mu_path_node made = {
+        .name = name, .length = length, .parent = parent, .first = -1, .last = -1, .next = -1, .tensor = -1};
     MU_TRY(MU_PUSH(tree, made));
     if (parent < 0)
         return MU_OK;

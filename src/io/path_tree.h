@@ -6,12 +6,12 @@
 #include "base/base.h"
 
 typedef struct mu_path_node {
-    const char *name;               // [length], in the caller's paths
+    const char *name; // [length], in the caller's paths
     size_t length;
-    int parent, first, last, next;  // numbers of nodes; -1: none
-    int tensor;                     // of a dataset in HDF5; -1: a group
-    uint64_t address;               // of a header in HDF5
-    const char *key;                // of a variable in a checkpoint; NULL: an object
+    int parent, first, last, next; // numbers of nodes; -1: none
+    int tensor;                    // of a dataset in HDF5; -1: a group
+    uint64_t address;              // of a header in HDF5
+    const char *key;               // of a variable in a checkpoint; NULL: an object
 } mu_path_node;
 
 // The owner zeroes it, adds the root (parent -1), and frees `items` in the end.

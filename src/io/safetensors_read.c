@@ -15,9 +15,10 @@ static mu_status read_header(mu_tensor_file *file, uint64_t file_bytes, char **t
     uint8_t prefix[8] = {0};
     if (file_bytes < sizeof prefix)
         return mu__error(MU_DATA_LOSS,
-                         "%s has %" PRIu64 " bytes; a safetensors file starts with 8 bytes of header length; it is "
-                         "damaged or not a safetensors file (`muster convert --help` lists the formats)", file->path,
-                         file_bytes);
+                         "%s has %" PRIu64
+                         " bytes; a safetensors file starts with 8 bytes of header length; it is damaged or not a "
+                         "safetensors file (`muster convert --help` lists the formats)",
+                         file->path, file_bytes);
     MU_TRY(mu__file_read_at(file->fd, file->path, 0, prefix, sizeof prefix));
     mu_cursor cursor = mu__cursor(prefix, sizeof prefix);
     const uint64_t claimed = mu__cursor_u64_little(&cursor);
@@ -51,8 +52,8 @@ static mu_status parse_dtype(const mu_tensor_file *file, const char *name, const
     *out = mu__dtype_from_safetensors(json_string_value(json));
     if (*out == MU_DTYPE_DEFAULT)
         return mu__error(MU_UNIMPLEMENTED,
-                         "tensor '%.200s' in %s has the element type %.40s, which Muster does not have; "
-                         "convert it, for example to F32",
+                         "tensor '%.200s' in %s has the element type %.40s, which Muster does not have; convert it, "
+                         "for example to F32",
                          name, file->path, json_string_value(json));
     return MU_OK;
 }
@@ -119,7 +120,8 @@ static mu_status parse_metadata(mu_tensor_file *file, json_t *json)
     json_t *text;
     if (!json_is_object(json))
         return bad_entry(file, "__metadata__", "expected an object of texts", json);
-    json_object_foreach(json, key, text) {
+    json_object_foreach(json, key, text)
+    {
         if (!json_is_string(text))
             return bad_entry(file, "__metadata__", "every value must be a text", text);
         MU_TRY(mu__file_add_metadata(file, key, json_string_value(text)));
@@ -157,8 +159,10 @@ static mu_status check_cover(const mu_tensor_file *file)
     }
     mu__free(sorted);
     if (status == MU_OK && at != file->data_bytes)
-        status = mu__error(MU_DATA_LOSS, "%s holds %" PRIu64 " bytes of data, its tensors take %" PRIu64
-                           "; it is damaged, fetch or save it again", file->path, file->data_bytes, at);
+        status = mu__error(MU_DATA_LOSS,
+                           "%s holds %" PRIu64 " bytes of data, its tensors take %" PRIu64
+                           "; it is damaged, fetch or save it again",
+                           file->path, file->data_bytes, at);
     return status;
 }
 
@@ -171,9 +175,12 @@ static mu_status parse_header(mu_tensor_file *file, const char *text, size_t len
         return mu__error(json_error_code(&error) == json_error_out_of_memory ? MU_RESOURCE_EXHAUSTED : MU_DATA_LOSS,
                          "the header of %s is not valid JSON: %s at byte %d", file->path, error.text,
                          error.position + 8);
-    mu_status status = json_is_object(header) ? MU_OK
-        : mu__error(MU_DATA_LOSS, "the header of %s is JSON, but not an object of tensors", file->path);
-    json_object_foreach(header, name, json) {
+    mu_status status =
+        json_is_object(header)
+            ? MU_OK
+            : mu__error(MU_DATA_LOSS, "the header of %s is JSON, but not an object of tensors", file->path);
+    json_object_foreach(header, name, json)
+    {
         if (status == MU_OK)
             status = strcmp(name, "__metadata__") == 0 ? parse_metadata(file, json) : parse_entry(file, name, json);
     }
@@ -205,7 +212,12 @@ static mu_status read_entry(const mu_tensor_file *file, const mu_file_entry *ent
 static bool recognise(const uint8_t *head, size_t bytes) { return bytes > 8 && head[8] == '{'; }
 
 const mu_file_format mu__safetensors_format = {
-    .name = "safetensors", .extension = ".safetensors", .text = "tensors under Keras's names of variables",
-    .names = MU_NAMES_OWN, .recognise = recognise, .open = open_file, .read = read_entry,
+    .name = "safetensors",
+    .extension = ".safetensors",
+    .text = "tensors under Keras's names of variables",
+    .names = MU_NAMES_OWN,
+    .recognise = recognise,
+    .open = open_file,
+    .read = read_entry,
     .save = mu__safetensors_save,
 };

@@ -15,7 +15,7 @@ typedef struct layout {
     const char *const *names;
     mu_tensor *const *tensors;
     uint64_t *begin;
-    int *order;  // order of the tensors' data in the file
+    int *order; // order of the tensors' data in the file
 } layout;
 
 static mu_status out_of_memory(const char *path)
@@ -78,8 +78,10 @@ static mu_status add_entries(json_t *header, const char *path, const layout *l)
 {
     for (int i = 0; i < l->n; i++) {
         if (strcmp(l->names[i], "__metadata__") == 0)
-            return mu__error(MU_INVALID_ARGUMENT, "tensor %d to save in %s is called '__metadata__', which safetensors "
-                             "keeps for itself; give it another name", i, path);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "tensor %d to save in %s is called '__metadata__', which safetensors keeps for itself; "
+                             "give it another name",
+                             i, path);
         if (json_object_get(header, l->names[i]))
             return mu__error(MU_INVALID_ARGUMENT, "two tensors to save in %s are called '%s'; names must differ", path,
                              l->names[i]);

@@ -8,7 +8,7 @@
 #include "tensor_bundle.pb-c.h"
 
 #define MU_BUNDLE_GRAPH "_CHECKPOINTABLE_OBJECT_GRAPH"
-enum { MU_BUNDLE_STRING = 7 };  // TensorFlow's number of the type of texts
+enum { MU_BUNDLE_STRING = 7 }; // TensorFlow's number of the type of texts
 
 // ---- Sorted tables (bundle_table.c), in the format of LevelDB, not compressed -------------------
 

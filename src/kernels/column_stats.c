@@ -5,11 +5,11 @@
 #include "simd.h"
 
 enum {
-    WIDE = 4,            // vectors summed side by side
-    RUN = 4096,          // elements of a row summed in float32
-    FLUSH = 64,          // rows summed in float32
-    FETCHED = 4096,      // prefetch distance in bytes
-    SHORT = 16384,       // longest row that stays in the cache until its next use
+    WIDE = 4,       // vectors summed side by side
+    RUN = 4096,     // elements of a row summed in float32
+    FLUSH = 64,     // rows summed in float32
+    FETCHED = 4096, // prefetch distance in bytes
+    SHORT = 16384,  // longest row that stays in the cache until its next use
 };
 
 // Half a vector of floats, and as many doubles.
@@ -91,10 +91,7 @@ void MU_KERNEL(normalize_row)(const float *x, const float *gamma, const float *b
 }
 
 // Prefetch distance in bytes: the next row, if it fits in the cache; it loads while this row is read from the cache.
-static int64_t next_row(int64_t columns)
-{
-    return columns <= SHORT ? columns * (int64_t)sizeof(float) : FETCHED;
-}
+static int64_t next_row(int64_t columns) { return columns <= SHORT ? columns * (int64_t)sizeof(float) : FETCHED; }
 
 // Adds the row's dy and dy h to dbeta and dgamma, with h = (x - mean) * inverse. sum and product receive the sums of
 // a = dy gamma and of a h.

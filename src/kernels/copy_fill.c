@@ -8,17 +8,17 @@
 
 // In bytes: a cache line; longest block copied inline; largest block that stays cached while it is copied repeatedly.
 enum { LINE = 64, SHORT = 512, REPEATED = 16384 };
-enum { AHEAD = 8 };  // blocks between the one that is fetched and the one that is copied
+enum { AHEAD = 8 }; // blocks between the one that is fetched and the one that is copied
 
 // Copies blocks whose size is a compile-time constant.
-#define COPY_FIXED(size)                                                             \
-    for (int64_t i = 0; i < n; i++)                                                  \
-        memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, size);        \
+#define COPY_FIXED(size)                                                      \
+    for (int64_t i = 0; i < n; i++)                                           \
+        memcpy(to + (size_t)i * to_step, from + (size_t)i * from_step, size); \
     return
 
 // Copies whole lines; the last one may overlap the line before it.
-MU_PER_ISA(copy_short, (char *restrict to, size_t to_step, const char *restrict from, size_t from_step, size_t bytes,
-           int64_t n),
+MU_PER_ISA(copy_short,
+           (char *restrict to, size_t to_step, const char *restrict from, size_t from_step, size_t bytes, int64_t n),
            (to, to_step, from, from_step, bytes, n))
 {
     switch (bytes) {
@@ -69,8 +69,7 @@ void mu__copy_blocks(void *to, size_t to_step, const void *from, size_t from_ste
 
 // Such blocks are in no cache. The loop has nothing else in it, so that out-of-order execution overlaps as many cache
 // misses as possible; prefetching the lines of a later block helps while other programs use the memory too.
-MU_PER_ISA(copy_scattered, (char *restrict to, const char *const *from, size_t bytes, int64_t n),
-           (to, from, bytes, n))
+MU_PER_ISA(copy_scattered, (char *restrict to, const char *const *from, size_t bytes, int64_t n), (to, from, bytes, n))
 {
     for (int64_t i = 0; i < n; i++, to += bytes) {
         const char *later = from[i + AHEAD < n ? i + AHEAD : n - 1];

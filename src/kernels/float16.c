@@ -50,8 +50,8 @@ void MU_KERNEL(narrow_bf16)(const float *restrict x, uint16_t *restrict y, int64
                                         33, 35, 37, 39, 41, 43, 45, 47, 49, 51, 53, 55, 57, 59, 61, 63};
     const __m512i chosen = _mm512_loadu_si512(uppers);
     for (; i + 2 * MU_LANES <= n; i += 2 * MU_LANES)
-        _mm512_storeu_si512(y + i, _mm512_permutex2var_epi16(narrowed_above(x + i), chosen,
-                                                             narrowed_above(x + i + MU_LANES)));
+        _mm512_storeu_si512(y + i,
+                            _mm512_permutex2var_epi16(narrowed_above(x + i), chosen, narrowed_above(x + i + MU_LANES)));
 #endif
     for (; i < n; i++)
         y[i] = narrowed_bf16(x[i]);
@@ -70,9 +70,9 @@ MU_INLINE uint16_t narrowed(float x)
 {
     const uint32_t bits = bits_of(x), sign = bits >> 16 & 0x8000, magnitude = bits & 0x7fffffff;
     const uint32_t normal = (magnitude + 0xfff + (magnitude >> 13 & 1) - 0x38000000) >> 13;
-    const uint32_t small = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000;  // below 2^-14 the sum rounds
+    const uint32_t small = bits_of(float_of(magnitude) + 0.5f) - 0x3f000000; // below 2^-14 the sum rounds
     uint32_t result = magnitude < 0x38800000 ? small : normal;
-    result = magnitude >= 0x477ff000 ? 0x7c00 : result;  // rounds to 2^16 or beyond
+    result = magnitude >= 0x477ff000 ? 0x7c00 : result; // rounds to 2^16 or beyond
     result = magnitude > 0x7f800000 ? 0x7e00 | (magnitude >> 13 & 0x3ff) : result;
     return (uint16_t)(sign | result);
 }

@@ -34,10 +34,7 @@ MU_INLINE float v_total(mu_vf v, bool product)
 #endif
 }
 
-MU_INLINE mu_vf combined(mu_vf a, mu_vf b, bool product)
-{
-    return product ? a * b : a + b;
-}
+MU_INLINE mu_vf combined(mu_vf a, mu_vf b, bool product) { return product ? a * b : a + b; }
 
 MU_INLINE float total_of_piece(const float *x, int64_t n, bool product)
 {

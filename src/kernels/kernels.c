@@ -36,10 +36,7 @@ static bool has_avx512(void)
 }
 #endif
 
-static bool has_base(void)
-{
-    return true;
-}
+static bool has_base(void) { return true; }
 
 // In ascending order, as mu_isa numbers them.
 static const struct candidate {
@@ -64,7 +61,7 @@ static int best_supported(const char *isa)
     return -1;
 }
 
-atomic_int mu__isa_in_use = -1;  // cached: querying the processor is slow, above all in virtual machines
+atomic_int mu__isa_in_use = -1; // cached: querying the processor is slow, above all in virtual machines
 
 mu_isa mu__isa_choose(void)
 {
@@ -73,10 +70,7 @@ mu_isa mu__isa_choose(void)
     return atomic_compare_exchange_strong(&mu__isa_in_use, &isa, best) ? (mu_isa)best : (mu_isa)isa;
 }
 
-const mu_kernels *mu__kernels(void)
-{
-    return candidates[mu__isa()].table;
-}
+const mu_kernels *mu__kernels(void) { return candidates[mu__isa()].table; }
 
 bool mu__kernels_use(const char *isa)
 {

@@ -29,10 +29,10 @@ enum { MU_MARK_DEAD = 4 };
 // [(height-kernel+1)/2, (width-kernel+1)/2, out_channels]; an odd last row or column of the convolution's result is
 // dropped.
 typedef struct mu_conv_pool_shape {
-    int64_t height, width;  // of x
-    int64_t in_channels;    // 1..4
-    int64_t out_channels;   // multiples of 16 are fast
-    int64_t kernel;         // 1..7, square, at most height and width
+    int64_t height, width; // of x
+    int64_t in_channels;   // 1..4
+    int64_t out_channels;  // multiples of 16 are fast
+    int64_t kernel;        // 1..7, square, at most height and width
 } mu_conv_pool_shape;
 
 // Shape of a pool over [N, height, width, channels] -> [N, out_height, out_width, channels].
@@ -40,9 +40,9 @@ typedef struct mu_conv_pool_shape {
 typedef struct mu_pool_shape {
     int64_t height, width, channels;
     int64_t out_height, out_width;
-    int64_t window_height, window_width;  // at most 256 elements together
+    int64_t window_height, window_width; // at most 256 elements together
     int64_t stride_height, stride_width;
-    int64_t pad_top, pad_left;  // zeros before the image; the padding after it follows from the output size
+    int64_t pad_top, pad_left; // zeros before the image; the padding after it follows from the output size
 } mu_pool_shape;
 
 // Adam as in Keras: alpha = learning_rate * sqrt(1 - beta_2^t) / (1 - beta_1^t). rest_1 and rest_2 are 1 - beta_1 and
@@ -67,14 +67,11 @@ static inline size_t mu__deep_scratch_bytes(const mu_conv_pool_shape *shape)
 
 // Scratch size in 64-bit words: room for two copies of a row padded to a power of two of vectors, or of as many short
 // rows as a vector has lanes.
-static inline int64_t mu__sort_scratch(int64_t columns)
-{
-    return 4 * columns + 2 * 8 * 128;
-}
+static inline int64_t mu__sort_scratch(int64_t columns) { return 4 * columns + 2 * 8 * 128; }
 
 // A matrix product c [rows, columns] = a [rows, depth] b [depth, columns]; the strides of a and b are in elements.
 typedef struct mu_product_shape {
-    int64_t rows, columns, depth;  // depth at least 1
+    int64_t rows, columns, depth; // depth at least 1
     int64_t a_row, a_column;
     int64_t b_row, b_column;
 } mu_product_shape;
@@ -87,20 +84,20 @@ typedef enum mu_bitwise { MU_BITWISE_AND, MU_BITWISE_OR, MU_BITWISE_XOR } mu_bit
 typedef enum mu_fold { MU_FOLD_SUM, MU_FOLD_PRODUCT, MU_FOLD_GREATEST, MU_FOLD_LEAST } mu_fold;
 
 typedef struct mu_kernels {
-    const char *isa;  // "avx512", "avx2" or "base"
+    const char *isa; // "avx512", "avx2" or "base"
 
     // conv_relu_pool: y = max_pool2x2(relu(conv2d(x, w) + b)), and the marks for the gradient. x: [N, height, width,
     // in_channels]; w: [kernel, kernel, in_channels, out_channels]; b: [out_channels] or NULL; y, mark: [N, pooled
     // height, pooled width, out_channels]; mark may be NULL (inference). A NaN in a window makes y NaN and the mark
     // MU_MARK_DEAD, as in ReLU's gradient. Range: images.
-    void (*conv_relu_pool)(const mu_conv_pool_shape *shape, const float *x, const float *w, const float *b,
-                           float *y, uint8_t *mark, int64_t begin, int64_t end);
+    void (*conv_relu_pool)(const mu_conv_pool_shape *shape, const float *x, const float *w, const float *b, float *y,
+                           uint8_t *mark, int64_t begin, int64_t end);
 
     // conv_relu_pool_grad: dw [kernel, kernel, in_channels, out_channels] and db [out_channels] (or NULL) from dy,
     // the gradient of conv_relu_pool's y. Computes no dx: this kernel is for a first layer. Range: images; dw and db
     // are sums over the range.
-    void (*conv_relu_pool_grad)(const mu_conv_pool_shape *shape, const float *x, const float *dy,
-                                const uint8_t *mark, float *dw, float *db, int64_t begin, int64_t end);
+    void (*conv_relu_pool_grad)(const mu_conv_pool_shape *shape, const float *x, const float *dy, const uint8_t *mark,
+                                float *dw, float *db, int64_t begin, int64_t end);
 
     // conv_relu_pool_grads: also computes dx [N, height, width, in_channels], for layers that are not the first. Here
     // in_channels must be a multiple of 16. w: as above; db may not be NULL; scratch: mu__deep_scratch_bytes(shape)
@@ -118,17 +115,16 @@ typedef struct mu_kernels {
     // relu_pool_grad: dx [N, height, width, channels] from dy [N, height/2, width/2, channels]; writes each element
     // of dx once, zeros included. db [channels] (or NULL) is the bias gradient summed over the range: summing dy here
     // reads a quarter of what summing dx would. Range: images.
-    void (*relu_pool_grad)(const float *dy, const uint8_t *mark, float *dx, float *db, int64_t height,
-                           int64_t width, int64_t channels, int64_t begin, int64_t end);
+    void (*relu_pool_grad)(const float *dy, const uint8_t *mark, float *dx, float *db, int64_t height, int64_t width,
+                           int64_t channels, int64_t begin, int64_t end);
 
     // max_pool: y, and mark (or NULL): the index of the maximum in its window, row by row. The first maximum wins; a
     // NaN counts as greater than all numbers. A window wholly in the padding gives -infinity. Range: images.
-    void (*max_pool)(const mu_pool_shape *shape, const float *x, float *y, uint8_t *mark, int64_t begin,
-                     int64_t end);
+    void (*max_pool)(const mu_pool_shape *shape, const float *x, float *y, uint8_t *mark, int64_t begin, int64_t end);
 
     // max_pool_grad: dx [N, height, width, channels] from dy and mark. Range: images.
-    void (*max_pool_grad)(const mu_pool_shape *shape, const float *dy, const uint8_t *mark, float *dx,
-                          int64_t begin, int64_t end);
+    void (*max_pool_grad)(const mu_pool_shape *shape, const float *dy, const uint8_t *mark, float *dx, int64_t begin,
+                          int64_t end);
 
     // average_pool: the mean over the part of each window that is not padding; 0 if the whole window is padding.
     // Range: images.
@@ -151,8 +147,8 @@ typedef struct mu_kernels {
     // integers of label_bytes 1 (unsigned), 4 or 8 (signed); loss: [rows] or NULL; dlogits: [rows, classes] = softmax
     // - one-hot, or NULL; may be logits. Returns the first row whose label is outside 0..classes-1, or -1; rows with
     // such labels get NaN. Range: rows.
-    int64_t (*softmax_xent)(const float *logits, const void *labels, int label_bytes, float *loss,
-                            float *dlogits, int64_t classes, int64_t begin, int64_t end);
+    int64_t (*softmax_xent)(const float *logits, const void *labels, int label_bytes, float *loss, float *dlogits,
+                            int64_t classes, int64_t begin, int64_t end);
 
     // softmax: y = exp(x - m) / sum(exp(x - m)), or its logarithm, over each row of x [rows, columns], where m is the
     // row's maximum; columns at least 1. A NaN makes its whole row NaN. y may be x. Range: rows.
@@ -194,8 +190,7 @@ typedef struct mu_kernels {
 
     // adam: m += (grad - m) * rest_1; v += (grad^2 - v) * rest_2;
     // param -= alpha * m / (sqrt(v) + epsilon). Range: elements.
-    void (*adam)(float *param, float *m, float *v, const float *grad, mu_adam_scalars s, int64_t begin,
-                 int64_t end);
+    void (*adam)(float *param, float *m, float *v, const float *grad, mu_adam_scalars s, int64_t begin, int64_t end);
 
     // sgd: if velocity is NULL, param -= learning_rate * grad. Otherwise velocity = momentum * velocity -
     // learning_rate * grad and param += velocity, or with nesterov param += momentum * velocity - learning_rate *
@@ -218,10 +213,10 @@ typedef struct mu_kernels {
     // bytes, aligned to 64. Range: rows; a row's result does not depend on the range.
     void (*product_f64)(const mu_product_shape *shape, const double *a, const double *b, double *c, void *scratch,
                         int64_t begin, int64_t end);
-    void (*product_i32)(const mu_product_shape *shape, const uint32_t *a, const uint32_t *b, uint32_t *c,
-                        void *scratch, int64_t begin, int64_t end);
-    void (*product_i64)(const mu_product_shape *shape, const uint64_t *a, const uint64_t *b, uint64_t *c,
-                        void *scratch, int64_t begin, int64_t end);
+    void (*product_i32)(const mu_product_shape *shape, const uint32_t *a, const uint32_t *b, uint32_t *c, void *scratch,
+                        int64_t begin, int64_t end);
+    void (*product_i64)(const mu_product_shape *shape, const uint64_t *a, const uint64_t *b, uint64_t *c, void *scratch,
+                        int64_t begin, int64_t end);
 
     // sort_rows: sorts each row of words [rows, columns] in ascending order. The caller promises that the lowest
     // `settled` bits of every row are already in ascending order, so that the sort may skip them. scratch:
@@ -254,8 +249,8 @@ typedef struct mu_kernels {
 
     // gather_u8: y[i] = factor * x[index[i]], rows of row_size elements: x: [any, row_size], y: [rows, row_size]. If
     // index is NULL, it is the identity. The caller checks the indices. Range: rows of y.
-    void (*gather_u8)(const uint8_t *x, const int64_t *index, float factor, float *y, int64_t row_size,
-                      int64_t begin, int64_t end);
+    void (*gather_u8)(const uint8_t *x, const int64_t *index, float factor, float *y, int64_t row_size, int64_t begin,
+                      int64_t end);
 
     // philox: the 4 n words that Philox 4x32-10 generates from n counters, which start at `counter` (least
     // significant word first) and are `step` apart.

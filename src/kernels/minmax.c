@@ -11,19 +11,19 @@ typedef int64_t minmax_vl __attribute__((vector_size(4 * MU_LANES)));
 // into such lanes.
 #if MU_LANES == 16
 typedef __mmask8 minmax_md;
-#define MINMAX_F32(a, b, least)                                                 \
+#define MINMAX_F32(a, b, least) \
     (mu_vf)((least) ? _mm512_min_ps((__m512)(a), (__m512)(b)) : _mm512_max_ps((__m512)(a), (__m512)(b)))
-#define MINMAX_F64(a, b, least)                                                 \
+#define MINMAX_F64(a, b, least) \
     (minmax_vd)((least) ? _mm512_min_pd((__m512d)(a), (__m512d)(b)) : _mm512_max_pd((__m512d)(a), (__m512d)(b)))
 #define UNORDERED_F64(a, b) _mm512_cmp_pd_mask((__m512d)(a), (__m512d)(b), _CMP_UNORD_Q)
-#define MARK_F32(v, odd) v_select(odd, v_splat(NAN), v)
-#define MARK_F64(v, odd) (minmax_vd) _mm512_mask_blend_pd(odd, (__m512d)(v), _mm512_set1_pd((double)NAN))
+#define MARK_F32(v, odd)    v_select(odd, v_splat(NAN), v)
+#define MARK_F64(v, odd)    (minmax_vd) _mm512_mask_blend_pd(odd, (__m512d)(v), _mm512_set1_pd((double)NAN))
 #else
 typedef minmax_vl minmax_md;
 #if MU_LANES == 8
-#define MINMAX_F32(a, b, least)                                                 \
+#define MINMAX_F32(a, b, least) \
     (mu_vf)((least) ? _mm256_min_ps((__m256)(a), (__m256)(b)) : _mm256_max_ps((__m256)(a), (__m256)(b)))
-#define MINMAX_F64(a, b, least)                                                 \
+#define MINMAX_F64(a, b, least) \
     (minmax_vd)((least) ? _mm256_min_pd((__m256d)(a), (__m256d)(b)) : _mm256_max_pd((__m256d)(a), (__m256d)(b)))
 #else
 MU_INLINE minmax_vd minmax_of_f64(minmax_vd a, minmax_vd b, bool smallest)
@@ -36,26 +36,26 @@ MU_INLINE minmax_vd minmax_of_f64(minmax_vd a, minmax_vd b, bool smallest)
 #endif
 #define UNORDERED_F64(a, b) ((minmax_vl)((a) != (a)) | (minmax_vl)((b) != (b)))
 // A number with all bits set is NaN.
-#define MARK_F32(v, odd) (mu_vf)((mu_vi)(v) | (odd))
-#define MARK_F64(v, odd) (minmax_vd)((minmax_vl)(v) | (odd))
+#define MARK_F32(v, odd)    (mu_vf)((mu_vi)(v) | (odd))
+#define MARK_F64(v, odd)    (minmax_vd)((minmax_vl)(v) | (odd))
 #endif
 
-#define T float
-#define V mu_vf
-#define M mu_vm
-#define FN(name) name##_f32
-#define MINMAX MINMAX_F32
+#define T         float
+#define V         mu_vf
+#define M         mu_vm
+#define FN(name)  name##_f32
+#define MINMAX    MINMAX_F32
 #define UNORDERED v_unordered
-#define MARK MARK_F32
+#define MARK      MARK_F32
 #include "minmax.inc.c"
 
-#define T double
-#define V minmax_vd
-#define M minmax_md
-#define FN(name) name##_f64
-#define MINMAX MINMAX_F64
+#define T         double
+#define V         minmax_vd
+#define M         minmax_md
+#define FN(name)  name##_f64
+#define MINMAX    MINMAX_F64
 #define UNORDERED UNORDERED_F64
-#define MARK MARK_F64
+#define MARK      MARK_F64
 #include "minmax.inc.c"
 
 float MU_KERNEL(minmax_f32)(bool smallest, const float *x, int64_t n)

@@ -2,10 +2,7 @@
 // of this copy; MINMAX(a, b, least): per lane, b if either is NaN; UNORDERED(a, b): lanes where either is NaN;
 // MARK(v, odd): v with NaN in the lanes of odd.
 
-enum {
-    FN(LANES) = 4 * MU_LANES / (int)sizeof(T),
-    FN(SIDES) = 4
-};
+enum { FN(LANES) = 4 * MU_LANES / (int)sizeof(T), FN(SIDES) = 4 };
 
 MU_INLINE V FN(load)(const T *p)
 {

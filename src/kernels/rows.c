@@ -63,7 +63,7 @@ enum { PANEL = 8, PANEL_COLUMNS = PANEL * MU_LANES };
 // the same sums in both.
 MU_INLINE void add_panel(const float *x, float *sums, int64_t rows, int64_t columns, int vectors)
 {
-    enum { BLOCK = 256 };  // rows summed before the result is added to the total, for accuracy
+    enum { BLOCK = 256 }; // rows summed before the result is added to the total, for accuracy
     const int64_t last = columns - MU_LANES;
     for (int64_t begin = 0; begin < rows; begin += BLOCK) {
         const int64_t end = least(begin + BLOCK, rows);
@@ -113,7 +113,7 @@ void MU_KERNEL(bias_grad)(const float *dy, float *db, int64_t channels, int64_t 
 // then a polynomial fitted to the relative error on |r| <= ln(2)/2.
 MU_INLINE mu_vf v_exp_nonpositive(mu_vf x)
 {
-    const float round_magic = 12582912.0f;  // 1.5 * 2^23: adding it puts the nearest integer into the low bits
+    const float round_magic = 12582912.0f; // 1.5 * 2^23: adding it puts the nearest integer into the low bits
     const mu_vf lowest = v_splat(-87.0f);
     const mu_vm tiny = v_greater(lowest, x);
     const mu_vf clamped = v_select(tiny, lowest, x);
@@ -132,7 +132,7 @@ MU_INLINE mu_vf v_exp_nonpositive(mu_vf x)
 
 static float row_max(const float *x, int64_t n)
 {
-    enum { WIDE = 4 };  // accumulators side by side, so that none waits for the others
+    enum { WIDE = 4 }; // accumulators side by side, so that none waits for the others
     mu_vf best[WIDE];
     int64_t i = 0;
     for (int k = 0; k < WIDE; k++)
@@ -154,7 +154,7 @@ static float exp_row(const float *x, float max, float *e, int64_t n)
     for (int64_t i = 0; i < n; i += MU_LANES) {
         const int64_t left = least(n - i, MU_LANES);
         const mu_vf term = v_exp_nonpositive(v_load_padded(x + i, left, -INFINITY) - max);
-        v_prefetch(x + i, n * (int64_t)sizeof *x);     // the next row
+        v_prefetch(x + i, n * (int64_t)sizeof *x); // the next row
         sums += term;
         if (e != NULL)
             v_store_n(e + i, term, left);

@@ -8,7 +8,7 @@
 
 static double greatest_of(const double *x, int64_t n)
 {
-    enum { WIDE = 4 };  // accumulators side by side, so that none waits for the others
+    enum { WIDE = 4 }; // accumulators side by side, so that none waits for the others
     mu_vd best[WIDE];
     int64_t i = 0;
     for (int k = 0; k < WIDE; k++)
@@ -52,7 +52,7 @@ static void scale_row(double *y, double factor, int64_t n)
 
 #else
 
-enum { LANES = 16, PIECE = 256 };  // sums and maxima side by side; exponentials at a time
+enum { LANES = 16, PIECE = 256 }; // sums and maxima side by side; exponentials at a time
 
 static double greatest_of(const double *x, int64_t n)
 {

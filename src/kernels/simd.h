@@ -22,7 +22,7 @@
 #endif
 
 #define MU_OUTLINE __attribute__((noinline))
-#define MU_INLINE static inline __attribute__((always_inline, unused))
+#define MU_INLINE  static inline __attribute__((always_inline, unused))
 
 // Sanitizers check every access: a compiler would need minutes for such loops if they were unrolled.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
@@ -43,15 +43,9 @@ typedef float mu_vf __attribute__((vector_size(4 * MU_LANES)));
 typedef int32_t mu_vi __attribute__((vector_size(4 * MU_LANES)));
 typedef uint8_t mu_vb __attribute__((vector_size(MU_LANES)));
 
-MU_INLINE int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+MU_INLINE int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-MU_INLINE int64_t greatest(int64_t a, int64_t b)
-{
-    return a > b ? a : b;
-}
+MU_INLINE int64_t greatest(int64_t a, int64_t b) { return a > b ? a : b; }
 
 MU_INLINE mu_vf v_load(const float *p)
 {
@@ -60,24 +54,15 @@ MU_INLINE mu_vf v_load(const float *p)
     return v;
 }
 
-MU_INLINE void v_store(float *p, mu_vf v)
-{
-    memcpy(p, &v, sizeof v);
-}
+MU_INLINE void v_store(float *p, mu_vf v) { memcpy(p, &v, sizeof v); }
 
 // Prefetches the line `bytes` after p. Processors prefetch one long stream themselves, but several short streams less
 // well. Any address is allowed.
-MU_INLINE void v_prefetch(const void *p, int64_t bytes)
-{
-    __builtin_prefetch((const char *)p + bytes);
-}
+MU_INLINE void v_prefetch(const void *p, int64_t bytes) { __builtin_prefetch((const char *)p + bytes); }
 
 // Prefetches into the second-level cache only, for data that is needed much later: the first-level cache would evict it
 // again, and other loads would lack its few fill buffers.
-MU_INLINE void v_prefetch_l2(const void *p, int64_t bytes)
-{
-    __builtin_prefetch((const char *)p + bytes, 0, 2);
-}
+MU_INLINE void v_prefetch_l2(const void *p, int64_t bytes) { __builtin_prefetch((const char *)p + bytes, 0, 2); }
 
 // A streaming store, which bypasses the caches; p is aligned to a vector.
 MU_INLINE void v_stream(float *p, mu_vf v)
@@ -93,20 +78,14 @@ MU_INLINE void v_stream(float *p, mu_vf v)
 #endif
 }
 
-MU_INLINE mu_vf v_splat(float x)
-{
-    return x - (mu_vf){0};
-}
+MU_INLINE mu_vf v_splat(float x) { return x - (mu_vf){0}; }
 
-MU_INLINE mu_vi v_splat_int(int32_t x)
-{
-    return x - (mu_vi){0};
-}
+MU_INLINE mu_vi v_splat_int(int32_t x) { return x - (mu_vi){0}; }
 
 #if MU_LANES == 16
 
 typedef __mmask16 mu_vm;
-typedef __m128i mu_marks;  // one byte per lane
+typedef __m128i mu_marks; // one byte per lane
 
 // Loads the first n elements, 1 to MU_LANES, followed by zeros or padding. Whole vectors are never moved with a mask:
 // processors do not prefetch for masked loads, and cannot forward a masked store to a later load.
@@ -133,20 +112,11 @@ MU_INLINE void v_store_n(float *p, mu_vf v, int64_t n)
 }
 
 // The maximum; b if either is NaN.
-MU_INLINE mu_vf v_max(mu_vf a, mu_vf b)
-{
-    return (mu_vf)_mm512_max_ps((__m512)a, (__m512)b);
-}
+MU_INLINE mu_vf v_max(mu_vf a, mu_vf b) { return (mu_vf)_mm512_max_ps((__m512)a, (__m512)b); }
 
-MU_INLINE mu_vm v_greater(mu_vf a, mu_vf b)
-{
-    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ);
-}
+MU_INLINE mu_vm v_greater(mu_vf a, mu_vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ); }
 
-MU_INLINE mu_vm v_unordered(mu_vf a, mu_vf b)
-{
-    return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q);
-}
+MU_INLINE mu_vm v_unordered(mu_vf a, mu_vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q); }
 
 // Lanes where the candidate replaces the best so far: it is greater, or it is the first NaN.
 MU_INLINE mu_vm v_takes(mu_vf candidate, mu_vf best)
@@ -160,40 +130,22 @@ MU_INLINE mu_vf v_select(mu_vm m, mu_vf yes, mu_vf no)
     return (mu_vf)_mm512_mask_blend_ps(m, (__m512)no, (__m512)yes);
 }
 
-MU_INLINE mu_vm m_not(mu_vm m)
-{
-    return (mu_vm)~m;
-}
+MU_INLINE mu_vm m_not(mu_vm m) { return (mu_vm)~m; }
 
-MU_INLINE bool m_any(mu_vm m)
-{
-    return m != 0;
-}
+MU_INLINE bool m_any(mu_vm m) { return m != 0; }
 
-MU_INLINE mu_marks marks_splat(int mark)
-{
-    return _mm_set1_epi8((char)mark);
-}
+MU_INLINE mu_marks marks_splat(int mark) { return _mm_set1_epi8((char)mark); }
 
 MU_INLINE mu_marks marks_set(mu_marks old, mu_vm m, int mark)
 {
     return _mm_mask_mov_epi8(old, m, _mm_set1_epi8((char)mark));
 }
 
-MU_INLINE mu_marks marks_select(mu_vm m, mu_marks yes, mu_marks no)
-{
-    return _mm_mask_mov_epi8(no, m, yes);
-}
+MU_INLINE mu_marks marks_select(mu_vm m, mu_marks yes, mu_marks no) { return _mm_mask_mov_epi8(no, m, yes); }
 
-MU_INLINE mu_marks marks_add(mu_marks a, mu_marks b)
-{
-    return _mm_add_epi8(a, b);
-}
+MU_INLINE mu_marks marks_add(mu_marks a, mu_marks b) { return _mm_add_epi8(a, b); }
 
-MU_INLINE mu_marks marks_load(const uint8_t *p)
-{
-    return _mm_loadu_si128((const __m128i *)p);
-}
+MU_INLINE mu_marks marks_load(const uint8_t *p) { return _mm_loadu_si128((const __m128i *)p); }
 
 MU_INLINE mu_marks marks_load_n(const uint8_t *p, int64_t n)
 {
@@ -202,10 +154,7 @@ MU_INLINE mu_marks marks_load_n(const uint8_t *p, int64_t n)
     return _mm_maskz_loadu_epi8((__mmask16)((1u << n) - 1), p);
 }
 
-MU_INLINE void marks_store(uint8_t *p, mu_marks marks)
-{
-    _mm_storeu_si128((__m128i *)p, marks);
-}
+MU_INLINE void marks_store(uint8_t *p, mu_marks marks) { _mm_storeu_si128((__m128i *)p, marks); }
 
 MU_INLINE void marks_store_n(uint8_t *p, mu_marks marks, int64_t n)
 {
@@ -215,10 +164,7 @@ MU_INLINE void marks_store_n(uint8_t *p, mu_marks marks, int64_t n)
         _mm_mask_storeu_epi8(p, (__mmask16)((1u << n) - 1), marks);
 }
 
-MU_INLINE mu_vm marks_equal(mu_marks marks, int mark)
-{
-    return _mm_cmpeq_epi8_mask(marks, _mm_set1_epi8((char)mark));
-}
+MU_INLINE mu_vm marks_equal(mu_marks marks, int mark) { return _mm_cmpeq_epi8_mask(marks, _mm_set1_epi8((char)mark)); }
 
 // Compilers merge this selection with the load before it into a masked load, which must wait for the mask before it
 // reads memory. The asm statement keeps the load separate.
@@ -231,7 +177,7 @@ MU_INLINE mu_vf v_keep(mu_vm m, mu_vf v)
 #else
 
 typedef mu_vi mu_vm;
-typedef mu_vi mu_marks;  // one int per lane; bytes only in memory
+typedef mu_vi mu_marks; // one int per lane; bytes only in memory
 
 MU_INLINE mu_vf v_load_padded(const float *p, int64_t n, float padding)
 {
@@ -242,10 +188,7 @@ MU_INLINE mu_vf v_load_padded(const float *p, int64_t n, float padding)
     return v;
 }
 
-MU_INLINE mu_vf v_load_n(const float *p, int64_t n)
-{
-    return v_load_padded(p, n, 0);
-}
+MU_INLINE mu_vf v_load_n(const float *p, int64_t n) { return v_load_padded(p, n, 0); }
 
 MU_INLINE void v_store_n(float *p, mu_vf v, int64_t n)
 {
@@ -255,25 +198,16 @@ MU_INLINE void v_store_n(float *p, mu_vf v, int64_t n)
         memcpy(p, &v, (size_t)n * sizeof *p);
 }
 
-MU_INLINE mu_vm v_greater(mu_vf a, mu_vf b)
-{
-    return (mu_vm)(a > b);
-}
+MU_INLINE mu_vm v_greater(mu_vf a, mu_vf b) { return (mu_vm)(a > b); }
 
-MU_INLINE mu_vm v_unordered(mu_vf a, mu_vf b)
-{
-    return (mu_vm)(a != a) | (mu_vm)(b != b);
-}
+MU_INLINE mu_vm v_unordered(mu_vf a, mu_vf b) { return (mu_vm)(a != a) | (mu_vm)(b != b); }
 
 MU_INLINE mu_vm v_takes(mu_vf candidate, mu_vf best)
 {
-    return (mu_vm)~(mu_vm)(candidate <= best) & (mu_vm)(best == best);
+    return (mu_vm) ~(mu_vm)(candidate <= best) & (mu_vm)(best == best);
 }
 
-MU_INLINE mu_vf v_keep(mu_vm m, mu_vf v)
-{
-    return (mu_vf)(m & (mu_vi)v);
-}
+MU_INLINE mu_vf v_keep(mu_vm m, mu_vf v) { return (mu_vf)(m & (mu_vi)v); }
 
 MU_INLINE mu_vf v_select(mu_vm m, mu_vf yes, mu_vf no)
 {
@@ -295,10 +229,7 @@ MU_INLINE mu_vf v_max(mu_vf a, mu_vf b)
 #endif
 }
 
-MU_INLINE mu_vm m_not(mu_vm m)
-{
-    return ~m;
-}
+MU_INLINE mu_vm m_not(mu_vm m) { return ~m; }
 
 MU_INLINE bool m_any(mu_vm m)
 {
@@ -306,25 +237,13 @@ MU_INLINE bool m_any(mu_vm m)
     return memcmp(&m, &none, sizeof m) != 0;
 }
 
-MU_INLINE mu_marks marks_splat(int mark)
-{
-    return v_splat_int(mark);
-}
+MU_INLINE mu_marks marks_splat(int mark) { return v_splat_int(mark); }
 
-MU_INLINE mu_marks marks_set(mu_marks old, mu_vm m, int mark)
-{
-    return (m & v_splat_int(mark)) | (~m & old);
-}
+MU_INLINE mu_marks marks_set(mu_marks old, mu_vm m, int mark) { return (m & v_splat_int(mark)) | (~m & old); }
 
-MU_INLINE mu_marks marks_select(mu_vm m, mu_marks yes, mu_marks no)
-{
-    return (m & yes) | (~m & no);
-}
+MU_INLINE mu_marks marks_select(mu_vm m, mu_marks yes, mu_marks no) { return (m & yes) | (~m & no); }
 
-MU_INLINE mu_marks marks_add(mu_marks a, mu_marks b)
-{
-    return a + b;
-}
+MU_INLINE mu_marks marks_add(mu_marks a, mu_marks b) { return a + b; }
 
 // Conversions between ints and bytes, written by hand because GCC 12 compiles __builtin_convertvector lane by lane
 // here.
@@ -385,10 +304,7 @@ MU_INLINE void marks_store_n(uint8_t *p, mu_marks marks, int64_t n)
         memcpy(p, &bytes, (size_t)n);
 }
 
-MU_INLINE mu_vm marks_equal(mu_marks marks, int mark)
-{
-    return (mu_vm)(marks == v_splat_int(mark));
-}
+MU_INLINE mu_vm marks_equal(mu_marks marks, int mark) { return (mu_vm)(marks == v_splat_int(mark)); }
 
 #endif
 

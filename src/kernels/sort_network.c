@@ -5,7 +5,7 @@
 #include "kernel_slots.h"
 #include "simd.h"
 
-enum { FEW = 48, VALUES = 256 };  // most words for insertion sort; values of a byte
+enum { FEW = 48, VALUES = 256 }; // most words for insertion sort; values of a byte
 
 // ---- Without vectors ----------------------------------------------------------------------------
 
@@ -23,7 +23,7 @@ static void insert_words(int64_t *words, int64_t n)
 // Distributes the words by one byte, stably; returns false and moves nothing if all words share the byte.
 static bool distribute(const uint64_t *from, uint64_t *to, int64_t n, int shift)
 {
-    const uint64_t flip = shift == 56 ? VALUES / 2 : 0;  // negative words come first
+    const uint64_t flip = shift == 56 ? VALUES / 2 : 0; // negative words come first
     int64_t starts[VALUES] = {0}, sum = 0;
     for (int64_t i = 0; i < n; i++)
         starts[from[i] >> shift & (VALUES - 1)]++;
@@ -60,7 +60,7 @@ static void bucket_row(int64_t *words, int64_t *scratch, int64_t n, int settled)
 
 // ---- Sorting lanes ------------------------------------------------------------------------------
 
-enum { LANES = MU_LANES / 2, BLOCK = 16 };  // words of a vector; vectors sorted in registers
+enum { LANES = MU_LANES / 2, BLOCK = 16 }; // words of a vector; vectors sorted in registers
 typedef int64_t vec __attribute__((vector_size(LANES * 8)));
 
 MU_INLINE void order(vec *a, vec *b)
@@ -77,7 +77,8 @@ MU_INLINE void order(vec *a, vec *b)
 }
 
 // Sorts 16 elements with 60 comparisons, the fewest known. By the 0-1 principle, sorting all inputs of zeros and ones
-// proves it.
+// proves it. A row holds comparisons that do not depend on each other.
+// clang-format off
 #define NETWORK(X)                                                                                              \
     X(0, 13) X(1, 12) X(2, 15) X(3, 14) X(4, 8) X(5, 6) X(7, 11) X(9, 10)                                       \
     X(0, 5) X(1, 7) X(2, 9) X(3, 4) X(6, 13) X(8, 14) X(10, 15) X(11, 12)                                       \
@@ -86,6 +87,7 @@ MU_INLINE void order(vec *a, vec *b)
     X(1, 2) X(3, 12) X(4, 6) X(5, 7) X(8, 10) X(9, 11) X(13, 14)                                                \
     X(1, 4) X(2, 6) X(5, 8) X(7, 10) X(9, 13) X(11, 14) X(2, 4) X(3, 6) X(9, 12) X(11, 13)                      \
     X(3, 5) X(6, 8) X(7, 9) X(10, 12) X(3, 4) X(5, 6) X(7, 8) X(9, 10) X(11, 12) X(6, 7) X(8, 9)
+// clang-format on
 #define ORDER(i, j) order(&r[i], &r[j]);
 
 static void sort_block(vec *a)
@@ -128,23 +130,23 @@ static void clean_blocks(vec *a, int64_t n)
 }
 
 // The stages `apart`, apart / 2, ... that fit in WIDE (2, 4, 8) vectors in registers: log2(WIDE) stages.
-#define CLEAN_WIDE(WIDE)                                                   \
-    static void clean_##WIDE(vec *a, int64_t n, int64_t apart)             \
-    {                                                                      \
-        const int64_t step = 2 * apart / WIDE;                             \
-        for (int64_t first = 0; first < n; first += 2 * apart)             \
-            for (int64_t at = first; at < first + step; at++) {            \
-                vec r[WIDE];                                               \
-                MU_UNROLL                                                  \
-                for (int i = 0; i < WIDE; i++)                             \
-                    r[i] = a[at + i * step];                               \
-                MU_UNROLL                                                  \
-                for (int near = WIDE / 2; near > 0; near /= 2)             \
-                    stage(r, WIDE, near);                                  \
-                MU_UNROLL                                                  \
-                for (int i = 0; i < WIDE; i++)                             \
-                    a[at + i * step] = r[i];                               \
-            }                                                              \
+#define CLEAN_WIDE(WIDE)                                        \
+    static void clean_##WIDE(vec *a, int64_t n, int64_t apart)  \
+    {                                                           \
+        const int64_t step = 2 * apart / WIDE;                  \
+        for (int64_t first = 0; first < n; first += 2 * apart)  \
+            for (int64_t at = first; at < first + step; at++) { \
+                vec r[WIDE];                                    \
+                MU_UNROLL                                       \
+                for (int i = 0; i < WIDE; i++)                  \
+                    r[i] = a[at + i * step];                    \
+                MU_UNROLL                                       \
+                for (int near = WIDE / 2; near > 0; near /= 2)  \
+                    stage(r, WIDE, near);                       \
+                MU_UNROLL                                       \
+                for (int i = 0; i < WIDE; i++)                  \
+                    a[at + i * step] = r[i];                    \
+            }                                                   \
     }
 CLEAN_WIDE(2)
 CLEAN_WIDE(4)

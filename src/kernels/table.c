@@ -2,8 +2,8 @@
 // the table to use.
 #include "kernel_slots.h"
 
-#define QUOTE_TOKEN(x) #x
-#define QUOTE(x) QUOTE_TOKEN(x)
+#define QUOTE_TOKEN(x)  #x
+#define QUOTE(x)        QUOTE_TOKEN(x)
 #define FILL_SLOT(name) .name = MU_KERNEL(name),
 
 extern const mu_kernels MU_KERNEL(table);

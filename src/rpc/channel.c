@@ -72,8 +72,11 @@ uint64_t mu__channel_send(mu_channel *channel, mu_message *message, mu_sent *sen
     mu_outgoing *out = mu__calloc(1, sizeof *out), **end = &channel->outgoing;
     if (out == NULL)
         return 0;
-    *out = (mu_outgoing){.channel = channel, .message = mu_retain(message), .transfer = ++channel->n_transfers,
-                         .sent = sent, .arg = arg};
+    *out = (mu_outgoing){.channel = channel,
+                         .message = mu_retain(message),
+                         .transfer = ++channel->n_transfers,
+                         .sent = sent,
+                         .arg = arg};
     while (*end != NULL)
         end = &(*end)->next;
     *end = out;
@@ -96,8 +99,11 @@ static void send_drop(mu_channel *channel, uint64_t transfer)
     uint8_t number[8];
     mu_error_value ignored;
     mu__put_number(number, transfer, 8);
-    if (mu__session_request(channel->session, &(mu_request_options){.method = "rpc.drop", .data = number,
-                            .bytes = sizeof number, .seconds = PART_SECONDS, .replied = drop_answered}) != MU_OK)
+    if (mu__session_request(channel->session, &(mu_request_options){.method = "rpc.drop",
+                                                                    .data = number,
+                                                                    .bytes = sizeof number,
+                                                                    .seconds = PART_SECONDS,
+                                                                    .replied = drop_answered}) != MU_OK)
         mu__error_move(&ignored);
 }
 
@@ -173,8 +179,11 @@ static mu_status send_part(mu_outgoing *out)
     *part = (sent_part){.out = out, .slot = slot};
     const uint8_t *end = write_part(out, slot, bytes);
     if (mu__session_request(channel->session, &(mu_request_options){.method = slot != NO_SLOT ? "rpc.slot" : "rpc.part",
-                            .data = channel->part, .bytes = (size_t)(end - channel->part), .seconds = PART_SECONDS,
-                            .replied = part_answered, .arg = part}) != MU_OK) {
+                                                                    .data = channel->part,
+                                                                    .bytes = (size_t)(end - channel->part),
+                                                                    .seconds = PART_SECONDS,
+                                                                    .replied = part_answered,
+                                                                    .arg = part}) != MU_OK) {
         mu__free(part);
         return mu_error_code();
     }
@@ -192,8 +201,8 @@ static mu_outgoing *next_to_send(const mu_channel *channel)
 {
     const bool shared = free_slot(channel) != NO_SLOT;
     for (mu_outgoing *out = channel->outgoing; out != NULL; out = out->next)
-        if (!out->done && (out->accepted || out->sent_bytes == 0 ||
-                           (shared && out->message->bytes - out->sent_bytes > PART_IN_SLOT)))
+        if (!out->done &&
+            (out->accepted || out->sent_bytes == 0 || (shared && out->message->bytes - out->sent_bytes > PART_IN_SLOT)))
             return out;
     return NULL;
 }
@@ -270,9 +279,10 @@ static mu_status begin(mu_channel *channel, uint64_t transfer, uint64_t total, m
     if (channel->n_arriving == MOST_ARRIVING)
         return mu__error(MU_RESOURCE_EXHAUSTED, "%d messages arrive at one time; no more are accepted", MOST_ARRIVING);
     if (total > SIZE_MAX || !mu__budget_take(channel->budget, (size_t)total))
-        return mu__error(MU_RESOURCE_EXHAUSTED, "a message of %llu bytes does not fit: %zu of at most %zu bytes are in "
-                         "use; send less at one time, or raise max_bytes", (unsigned long long)total,
-                         channel->budget->used, channel->budget->limit);
+        return mu__error(MU_RESOURCE_EXHAUSTED,
+                         "a message of %llu bytes does not fit: %zu of at most %zu bytes are in use; send less at one "
+                         "time, or raise max_bytes",
+                         (unsigned long long)total, channel->budget->used, channel->budget->limit);
     mu_arriving *made = mu__calloc(1, sizeof *made);
     mu_message *message = made != NULL ? mu__message_new((size_t)total) : NULL;
     if (message == NULL) {
@@ -356,8 +366,8 @@ bool mu__channel_asked(mu_channel *channel, const mu_request *request)
         bytes = strlen(error.message);
     }
     const void *data = error.code == MU_OK ? (const void *)answer : error.message;
-    if (mu__session_reply(channel->session, &(mu_reply){.id = request->id, .code = error.code, .data = data,
-                                                        .bytes = bytes}) != MU_OK)
+    if (mu__session_reply(channel->session,
+                          &(mu_reply){.id = request->id, .code = error.code, .data = data, .bytes = bytes}) != MU_OK)
         mu__error_move(&error); // the other end's part runs into its deadline
     return true;
 }
@@ -389,8 +399,8 @@ void mu__channel_end(mu_channel *channel)
 
 void mu__channel_begin(mu_channel *channel, mu_node *node, int member, mu_budget *budget)
 {
-    *channel = (mu_channel){.node = node, .member = member, .session = &node->members[member]->session,
-                            .budget = budget};
+    *channel =
+        (mu_channel){.node = node, .member = member, .session = &node->members[member]->session, .budget = budget};
 }
 
 bool mu__channel_fits_inline(mu_channel *channel, size_t bytes)

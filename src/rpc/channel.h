@@ -14,10 +14,10 @@
 #include "rpc/rpc.h"
 
 enum {
-    MU_RPC_INLINE = 1 << 19,  // most bytes of a message that goes within a frame
-    MU_RPC_SHARED = 1 << 15,  // the same where there is shared memory
-    MU_RPC_PART = 1 << 19,    // bytes of a part
-    MU_RPC_NAME = 200,        // most bytes in a method's name
+    MU_RPC_INLINE = 1 << 19,      // most bytes of a message that goes within a frame
+    MU_RPC_SHARED = 1 << 15,      // the same where there is shared memory
+    MU_RPC_PART = 1 << 19,        // bytes of a part
+    MU_RPC_NAME = 200,            // most bytes in a method's name
     MU_RPC_HEAD = 2 * MU_RPC_NAME // more than what goes before a message in its frame
 };
 
@@ -39,7 +39,7 @@ typedef enum mu_sharing {
 
 typedef struct mu_channel {
     mu_node *node;
-    int member;            // of the node, whose session this is
+    int member; // of the node, whose session this is
     mu_session *session;
     mu_budget *budget;     // of what arrives
     mu_outgoing *outgoing; // messages being sent, the next one to send a part first
@@ -47,7 +47,7 @@ typedef struct mu_channel {
     uint64_t n_transfers;  // that this end has begun
     int n_unanswered;      // parts whose answers are missing
     int n_arriving;
-    uint8_t *part;         // a part, while it is written
+    uint8_t *part; // a part, while it is written
 
     mu_sharing sharing;
     mu_slots *own, *theirs; // memory that this end writes, and reads; NULL: none
@@ -102,9 +102,9 @@ uint8_t *mu__put_bytes(uint8_t *to, const void *from, size_t bytes);
 // ---- What both ends say of themselves (greeting.c) ----------------------------------------------
 
 typedef struct mu_rpc_greeting {
-    int credits;         // of a server: calls that it takes at the same time
-    double heartbeat;    // seconds
-    int64_t most_bytes;  // of a server: of one message, if it has room for nothing else; 0: it does not say
+    int credits;        // of a server: calls that it takes at the same time
+    double heartbeat;   // seconds
+    int64_t most_bytes; // of a server: of one message, if it has room for nothing else; 0: it does not say
 } mu_rpc_greeting;
 void mu__rpc_greet(const mu_rpc_greeting *greeting, char *text, size_t bytes);
 bool mu__rpc_greeted(const char *text, mu_rpc_greeting *out); // false: another kind of connection

@@ -12,8 +12,8 @@ bool mu__rpc_greeted(const char *text, mu_rpc_greeting *out)
 {
     long long bytes = 0;
     *out = (mu_rpc_greeting){0};
-    const int n = sscanf(text, "muster-rpc 1-1 credits=%d heartbeat=%lf bytes=%lld", &out->credits, &out->heartbeat,
-                         &bytes);
+    const int n =
+        sscanf(text, "muster-rpc 1-1 credits=%d heartbeat=%lf bytes=%lld", &out->credits, &out->heartbeat, &bytes);
     out->most_bytes = bytes; // older ends do not say it
     return n >= 2 && out->credits >= 0 && out->heartbeat > 0 && bytes >= 0;
 }

@@ -100,8 +100,9 @@ static void put_spec(writer *w, const mu_spec *spec)
 static mu_status put_tensor(writer *w, const mu_tensor *tensor)
 {
     if (tensor == NULL || tensor->buffer == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: a value of a trace cannot be sent to another process; call outside "
-                         "of traced functions", w->what);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: a value of a trace cannot be sent to another process; call outside of traced functions",
+                         w->what);
     const mu_spec spec = mu__spec_of(tensor);
     const size_t bytes = mu__spec_bytes(&spec);
     put_spec(w, &spec);
@@ -128,8 +129,10 @@ static mu_status put_items(writer *w, const mu_value *value, int depth)
 {
     const bool map = value->kind == MU_VALUE_MAP;
     if ((w->n_items += (size_t)value->n) > MOST_ITEMS)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: lists and maps have more than %d elements together, which is the "
-                         "limit; make tensors of numbers", w->what, MOST_ITEMS);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: lists and maps have more than %d elements together, which is the limit; make tensors of numbers",
+            w->what, MOST_ITEMS);
     put_number(w, map ? MAP : LIST, 1);
     put_number(w, (uint64_t)value->n, 4);
     for (int i = 0; i < value->n; i++) {
@@ -169,11 +172,13 @@ static mu_status put_value(writer *w, const mu_value *value, int depth)
     case MU_VALUE_MAP: return put_items(w, value, depth);
     case MU_VALUE_SLICES: return put_slices(w, value);
     case MU_VALUE_VARIABLE:
-        return mu__error(MU_INVALID_ARGUMENT, "%s: a variable cannot be sent to another process; read it first "
-                         "(mu_variable_read)", w->what);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: a variable cannot be sent to another process; read it first (mu_variable_read)", w->what);
     default:
-        return mu__error(MU_INVALID_ARGUMENT, "%s: a value with a component for each replica cannot be sent to another "
-                         "process; take a component (mu_value_at) or reduce it", w->what);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: a value with a component for each replica cannot be sent to another process; take a "
+                         "component (mu_value_at) or reduce it",
+                         w->what);
     }
 }
 
@@ -256,7 +261,7 @@ void mu__message_copy(const mu_message *message, size_t offset, void *to, size_t
 
 typedef struct reader {
     mu_cursor cursor;
-    const uint8_t *first; // of the value: padding counts from here
+    const uint8_t *first;       // of the value: padding counts from here
     size_t n_items, most_items; // of lists and maps so far, and at most
     mu_message *message;
 } reader;

@@ -35,8 +35,12 @@ static mu_status sign(const mu_channel *channel, const uint8_t challenge[MU_SLOT
 static void ask(mu_channel *channel, const char *text, mu_replied *replied)
 {
     channel->sharing = MU_SHARING_ASKED;
-    if (mu__session_request(channel->session, &(mu_request_options){.method = "rpc.memory", .data = text,
-                            .bytes = strlen(text), .seconds = SECONDS, .replied = replied, .arg = channel}) != MU_OK)
+    if (mu__session_request(channel->session, &(mu_request_options){.method = "rpc.memory",
+                                                                    .data = text,
+                                                                    .bytes = strlen(text),
+                                                                    .seconds = SECONDS,
+                                                                    .replied = replied,
+                                                                    .arg = channel}) != MU_OK)
         give_up(channel);
 }
 

@@ -31,8 +31,10 @@ static bool take(walk *w, char c)
 
 static mu_status malformed(const walk *w, const char *wanted)
 {
-    return mu__error(MU_INVALID_ARGUMENT, "the signature \"%.200s\" needs %s at \"%.40s\"; a valid one is "
-                     "\"(int32[], {rows: float32[?, 64]})\"", w->text, wanted, w->at);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "the signature \"%.200s\" needs %s at \"%.40s\"; a valid one is \"(int32[], {rows: float32[?, 64]})\"", w->text,
+        wanted, w->at);
 }
 
 static mu_status differs(const walk *w, const char *seen)
@@ -79,8 +81,7 @@ static mu_status walk_tensor(walk *w, const mu_value *value)
     const mu_dtype dtype = mu__dtype_from_name(name);
     if (dtype == MU_DTYPE_DEFAULT)
         return malformed(w, "an element type");
-    const mu_tensor *tensor =
-        value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
+    const mu_tensor *tensor = value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
     if (w->check && tensor == NULL)
         return differs(w, "a tensor is missing");
     if (w->check && tensor->dtype != dtype) {

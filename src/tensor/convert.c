@@ -6,66 +6,54 @@
 #include "kernels/kernels.h"
 #include "tensor/tensor.h"
 
-static inline int32_t float_to_i32(float x)
-{
-    return x >= -0x1p31f && x < 0x1p31f ? (int32_t)x : INT32_MIN;
-}
+static inline int32_t float_to_i32(float x) { return x >= -0x1p31f && x < 0x1p31f ? (int32_t)x : INT32_MIN; }
 
-static inline int64_t float_to_i64(float x)
-{
-    return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN;
-}
+static inline int64_t float_to_i64(float x) { return x >= -0x1p63f && x < 0x1p63f ? (int64_t)x : INT64_MIN; }
 
-static inline int32_t double_to_i32(double x)
-{
-    return x > -0x1p31 - 1 && x < 0x1p31 ? (int32_t)x : INT32_MIN;
-}
+static inline int32_t double_to_i32(double x) { return x > -0x1p31 - 1 && x < 0x1p31 ? (int32_t)x : INT32_MIN; }
 
-static inline int64_t double_to_i64(double x)
-{
-    return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN;
-}
+static inline int64_t double_to_i64(double x) { return x >= -0x1p63 && x < 0x1p63 ? (int64_t)x : INT64_MIN; }
 
-#define T float
-#define FN(name) f32_##name
+#define T         float
+#define FN(name)  f32_##name
 #define NARROW(x) float_to_i32(x)
-#define WIDE(x) float_to_i64(x)
+#define WIDE(x)   float_to_i64(x)
 #include "tensor/convert_from.inc.c"
 
-#define T double
-#define FN(name) f64_##name
+#define T         double
+#define FN(name)  f64_##name
 #define NARROW(x) double_to_i32(x)
-#define WIDE(x) double_to_i64(x)
+#define WIDE(x)   double_to_i64(x)
 #include "tensor/convert_from.inc.c"
 
-#define T int64_t
-#define FN(name) i64_##name
+#define T         int64_t
+#define FN(name)  i64_##name
 #define NARROW(x) ((int32_t)(x))
-#define WIDE(x) (x)
+#define WIDE(x)   (x)
 #include "tensor/convert_from.inc.c"
 
-#define T int32_t
-#define FN(name) i32_##name
+#define T         int32_t
+#define FN(name)  i32_##name
 #define NARROW(x) (x)
-#define WIDE(x) (x)
+#define WIDE(x)   (x)
 #include "tensor/convert_from.inc.c"
 
-#define T int16_t
-#define FN(name) i16_##name
+#define T         int16_t
+#define FN(name)  i16_##name
 #define NARROW(x) (x)
-#define WIDE(x) (x)
+#define WIDE(x)   (x)
 #include "tensor/convert_from.inc.c"
 
-#define T int8_t
-#define FN(name) i8_##name
+#define T         int8_t
+#define FN(name)  i8_##name
 #define NARROW(x) (x)
-#define WIDE(x) (x)
+#define WIDE(x)   (x)
 #include "tensor/convert_from.inc.c"
 
-#define T uint8_t
-#define FN(name) u8_##name
+#define T         uint8_t
+#define FN(name)  u8_##name
 #define NARROW(x) (x)
-#define WIDE(x) (x)
+#define WIDE(x)   (x)
 #include "tensor/convert_from.inc.c"
 
 static void convert_plain(mu_dtype to, void *out, mu_dtype from, const void *in, int64_t n)
@@ -78,7 +66,7 @@ static void convert_plain(mu_dtype to, void *out, mu_dtype from, const void *in,
     case MU_I16: i16_from(to, out, in, n); break;
     case MU_I8: i8_from(to, out, in, n); break;
     case MU_U8:
-    case MU_BOOL: u8_from(to, out, in, n); break;  // a bool is a byte of 0 or 1
+    case MU_BOOL: u8_from(to, out, in, n); break; // a bool is a byte of 0 or 1
     default: break;
     }
 }

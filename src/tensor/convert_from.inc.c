@@ -38,8 +38,7 @@ MU_PER_ISA(FN(from), (mu_dtype to, void *restrict out, const void *restrict in, 
         for (int64_t i = 0; i < n; i++)
             ((bool *)out)[i] = x[i] != 0;
         break;
-    default:
-        break;
+    default: break;
     }
 }
 #undef T

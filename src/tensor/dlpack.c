@@ -9,16 +9,21 @@
 
 // ---- The binary interface -----------------------------------------------------------------------
 
-enum { ON_CPU = 1, ON_PINNED = 3 };  // device types whose memory the processor reads
+enum { ON_CPU = 1, ON_PINNED = 3 }; // device types whose memory the processor reads
 enum { CODE_INT = 0, CODE_UINT = 1, CODE_FLOAT = 2, CODE_BFLOAT = 4, CODE_BOOL = 6 };
 enum { MAJOR = 1, FLAG_READ_ONLY = 1 };
 
 typedef struct dl_tensor {
     void *data;
-    struct { int32_t type, id; } device;
+    struct {
+        int32_t type, id;
+    } device;
     int32_t rank;
-    struct { uint8_t code, bits; uint16_t lanes; } dtype;
-    int64_t *shape, *strides;  // strides in elements; NULL: row-major
+    struct {
+        uint8_t code, bits;
+        uint16_t lanes;
+    } dtype;
+    int64_t *shape, *strides; // strides in elements; NULL: row-major
     uint64_t byte_offset;
 } dl_tensor;
 
@@ -29,17 +34,22 @@ typedef struct dl_managed {
 } dl_managed;
 
 typedef struct dl_versioned {
-    struct { uint32_t major, minor; } version;
+    struct {
+        uint32_t major, minor;
+    } version;
     void *context;
     void (*deleter)(struct dl_versioned *self);
     uint64_t flags;
     dl_tensor tensor;
 } dl_versioned;
 
-static const struct { uint8_t code, bits; mu_dtype dtype; } types[] = {
+static const struct {
+    uint8_t code, bits;
+    mu_dtype dtype;
+} types[] = {
     {CODE_FLOAT, 32, MU_F32}, {CODE_FLOAT, 64, MU_F64}, {CODE_FLOAT, 16, MU_F16}, {CODE_BFLOAT, 16, MU_BF16},
-    {CODE_INT, 64, MU_I64}, {CODE_INT, 32, MU_I32}, {CODE_INT, 16, MU_I16}, {CODE_INT, 8, MU_I8},
-    {CODE_UINT, 8, MU_U8}, {CODE_BOOL, 8, MU_BOOL},
+    {CODE_INT, 64, MU_I64},   {CODE_INT, 32, MU_I32},   {CODE_INT, 16, MU_I16},   {CODE_INT, 8, MU_I8},
+    {CODE_UINT, 8, MU_U8},    {CODE_BOOL, 8, MU_BOOL},
 };
 
 // ---- Export -------------------------------------------------------------------------------------
@@ -50,7 +60,7 @@ typedef struct lent {
         dl_managed plain;
         dl_versioned versioned;
     } as;
-    mu_tensor *tensor;  // retained
+    mu_tensor *tensor; // retained
     int64_t shape[MU_MAX_RANK], strides[MU_MAX_RANK];
 } lent;
 
@@ -60,22 +70,19 @@ static void give_back(lent *l)
     mu__free(l);
 }
 
-static void delete_plain(dl_managed *self)
-{
-    give_back(self->context);
-}
+static void delete_plain(dl_managed *self) { give_back(self->context); }
 
-static void delete_versioned(dl_versioned *self)
-{
-    give_back(self->context);
-}
+static void delete_versioned(dl_versioned *self) { give_back(self->context); }
 
 static void describe(lent *l, dl_tensor *out)
 {
     const mu_tensor *tensor = l->tensor;
     int64_t step = 1;
-    *out = (dl_tensor){.data = (void *)mu__host_read(tensor), .device = {.type = ON_CPU}, .rank = tensor->shape.rank,
-                       .shape = l->shape, .strides = l->strides};
+    *out = (dl_tensor){.data = (void *)mu__host_read(tensor),
+                       .device = {.type = ON_CPU},
+                       .rank = tensor->shape.rank,
+                       .shape = l->shape,
+                       .strides = l->strides};
     for (int i = tensor->shape.rank - 1; i >= 0; i--) {
         l->shape[i] = tensor->shape.dims[i];
         l->strides[i] = step;
@@ -92,7 +99,7 @@ static void describe(lent *l, dl_tensor *out)
 void *mu_to_dlpack(mu_tensor *tensor, bool versioned)
 {
     if (mu__pending() || (!tensor && mu__error(MU_INVALID_ARGUMENT, "mu_to_dlpack: the tensor is NULL")) ||
-        !mu_tensor_data(tensor))  // never NULL without an error, not even without elements
+        !mu_tensor_data(tensor)) // never NULL without an error, not even without elements
         return NULL;
     lent *l = mu__calloc(1, sizeof *l);
     if (!l)
@@ -103,8 +110,8 @@ void *mu_to_dlpack(mu_tensor *tensor, bool versioned)
         describe(l, &l->as.plain.tensor);
         return &l->as.plain;
     }
-    l->as.versioned = (dl_versioned){.version = {.major = MAJOR}, .context = l, .deleter = delete_versioned,
-                                     .flags = FLAG_READ_ONLY};
+    l->as.versioned =
+        (dl_versioned){.version = {.major = MAJOR}, .context = l, .deleter = delete_versioned, .flags = FLAG_READ_ONLY};
     describe(l, &l->as.versioned.tensor);
     return &l->as.versioned;
 }
@@ -136,10 +143,10 @@ static mu_status read_spec(const dl_tensor *t, mu_spec *out)
         if (types[i].code == t->dtype.code && types[i].bits == t->dtype.bits && t->dtype.lanes == 1)
             out->dtype = types[i].dtype;
     if (out->dtype == MU_DTYPE_DEFAULT)
-        return mu__error(MU_UNIMPLEMENTED,
-                         "mu_from_dlpack: Muster has no type for elements of code %d with %d bits and %d "
-                         "lanes; convert them first",
-                         t->dtype.code, t->dtype.bits, t->dtype.lanes);
+        return mu__error(
+            MU_UNIMPLEMENTED,
+            "mu_from_dlpack: Muster has no type for elements of code %d with %d bits and %d lanes; convert them first",
+            t->dtype.code, t->dtype.bits, t->dtype.lanes);
     if (t->rank < 0 || t->rank > MU_MAX_RANK || (t->rank > 0 && !t->shape))
         return mu__error(MU_INVALID_ARGUMENT, "mu_from_dlpack: rank %d is outside 0 to %d, or the shape is missing",
                          t->rank, MU_MAX_RANK);
@@ -188,9 +195,9 @@ static mu_tensor *borrow(const dl_tensor *t, const mu_spec *spec, void *managed,
     if (!buffer)
         return NULL;
     buffer->memory_space = &mu__host_memory;
-    buffer->data = t->data ? (char *)t->data + t->byte_offset : nothing;  // no elements
+    buffer->data = t->data ? (char *)t->data + t->byte_offset : nothing; // no elements
     buffer->bytes = mu__spec_bytes(spec);
-    buffer->arg = managed;  // any non-NULL value: the buffer does not own the memory
+    buffer->arg = managed; // any non-NULL value: the buffer does not own the memory
     mu_tensor *tensor = mu__give(mu__tensor_view(buffer, 0, spec->dtype, &spec->shape));
     if (tensor)
         buffer->release = release;

@@ -27,10 +27,7 @@ static const dtype_row *row_of(mu_dtype dtype)
     return (unsigned)dtype < MU_N_DTYPE_NUMBERS ? &rows[dtype] : &rows[0];
 }
 
-bool mu__dtype_ok(mu_dtype dtype)
-{
-    return row_of(dtype)->bytes > 0;
-}
+bool mu__dtype_ok(mu_dtype dtype) { return row_of(dtype)->bytes > 0; }
 
 static const char string_name[] = "string";
 
@@ -39,35 +36,17 @@ const char *mu_dtype_name(mu_dtype dtype)
     return mu__dtype_ok(dtype) ? row_of(dtype)->name : dtype == MU_STRING ? string_name : "unknown";
 }
 
-size_t mu_dtype_bytes(mu_dtype dtype)
-{
-    return dtype == MU_STRING ? sizeof(int64_t) : row_of(dtype)->bytes;
-}
+size_t mu_dtype_bytes(mu_dtype dtype) { return dtype == MU_STRING ? sizeof(int64_t) : row_of(dtype)->bytes; }
 
-bool mu__dtype_is_float(mu_dtype dtype)
-{
-    return row_of(dtype)->kind == F;
-}
+bool mu__dtype_is_float(mu_dtype dtype) { return row_of(dtype)->kind == F; }
 
-bool mu__dtype_is_half(mu_dtype dtype)
-{
-    return dtype == MU_F16 || dtype == MU_BF16;
-}
+bool mu__dtype_is_half(mu_dtype dtype) { return dtype == MU_F16 || dtype == MU_BF16; }
 
-bool mu__dtype_is_integer(mu_dtype dtype)
-{
-    return row_of(dtype)->kind == I || row_of(dtype)->kind == U;
-}
+bool mu__dtype_is_integer(mu_dtype dtype) { return row_of(dtype)->kind == I || row_of(dtype)->kind == U; }
 
-const char *mu__dtype_hlo(mu_dtype dtype)
-{
-    return row_of(dtype)->hlo;
-}
+const char *mu__dtype_hlo(mu_dtype dtype) { return row_of(dtype)->hlo; }
 
-const char *mu__dtype_safetensors(mu_dtype dtype)
-{
-    return row_of(dtype)->safetensors;
-}
+const char *mu__dtype_safetensors(mu_dtype dtype) { return row_of(dtype)->safetensors; }
 
 mu_dtype mu__dtype_from_safetensors(const char *name)
 {
@@ -109,16 +88,13 @@ static float bits_float(uint32_t bits)
     return value;
 }
 
-float mu__bf16_to_f32(uint16_t bits)
-{
-    return bits_float((uint32_t)bits << 16);
-}
+float mu__bf16_to_f32(uint16_t bits) { return bits_float((uint32_t)bits << 16); }
 
 uint16_t mu__f32_to_bf16(float value)
 {
     uint32_t bits = float_bits(value);
     if (value != value)
-        return (uint16_t)((bits >> 16) | 0x40);  // keeps a NaN whose only set fraction bits are in the low half
+        return (uint16_t)((bits >> 16) | 0x40); // keeps a NaN whose only set fraction bits are in the low half
     return (uint16_t)((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
@@ -128,7 +104,7 @@ float mu__f16_to_f32(uint16_t half)
     uint32_t exponent = (half >> 10) & 0x1f, fraction = half & 0x3ff;
     if (exponent == 0x1f)
         return bits_float(sign | 0x7f800000 | fraction << 13);
-    if (exponent == 0) {  // zero or denormal: fraction * 2^-24, exact in float
+    if (exponent == 0) { // zero or denormal: fraction * 2^-24, exact in float
         float value = (float)fraction * 0x1p-24f;
         return sign ? -value : value;
     }
@@ -141,9 +117,9 @@ uint16_t mu__f32_to_f16(float value)
     uint32_t magnitude = bits & 0x7fffffff;
     if (magnitude > 0x7f800000)
         return (uint16_t)(sign | 0x7e00 | ((magnitude >> 13) & 0x3ff));
-    if (magnitude >= 0x477ff000)  // rounds to 2^16 or more
+    if (magnitude >= 0x477ff000) // rounds to 2^16 or more
         return (uint16_t)(sign | 0x7c00);
-    if (magnitude < 0x38800000) {  // below 2^-14: adding 0.5 puts the denormal's rounded fraction into the low bits
+    if (magnitude < 0x38800000) { // below 2^-14: adding 0.5 puts the denormal's rounded fraction into the low bits
         uint32_t sum = float_bits(bits_float(magnitude) + 0.5f);
         return (uint16_t)(sign | (sum - 0x3f000000));
     }
@@ -184,7 +160,7 @@ void mu__write_element(mu_dtype dtype, void *data, int64_t i, double value)
     case MU_U8: ((uint8_t *)data)[i] = (uint8_t)saturate(value, 0, UINT8_MAX); break;
     case MU_I16: ((int16_t *)data)[i] = (int16_t)saturate(value, INT16_MIN, INT16_MAX); break;
     case MU_I8: ((int8_t *)data)[i] = (int8_t)saturate(value, INT8_MIN, INT8_MAX); break;
-    case MU_I64:  // 2^63 itself is not a valid int64
+    case MU_I64: // 2^63 itself is not a valid int64
         ((int64_t *)data)[i] = value >= 0x1p63 ? INT64_MAX : saturate(value, -0x1p63, 0x1.fffffffffffffp62);
         break;
     case MU_BOOL: ((bool *)data)[i] = value != 0; break;

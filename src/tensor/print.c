@@ -15,12 +15,12 @@ typedef struct printer {
     FILE *out;
     const mu_tensor *tensor;
     bool shortened, exponents;
-    int left, right;   // columns before and after the point (integers: all in left)
-    double least, most;  // magnitudes of the finite non-zero elements
-    int digits;        // maximum number of digits after the point
-    int longest_word;  // "nan" 3, "-inf" 4; 0: every element is finite
+    int left, right;    // columns before and after the point (integers: all in left)
+    double least, most; // magnitudes of the finite non-zero elements
+    int digits;         // maximum number of digits after the point
+    int longest_word;   // "nan" 3, "-inf" 4; 0: every element is finite
     int column;
-    int held;          // spaces to write before the next word; dropped at the end of a line
+    int held; // spaces to write before the next word; dropped at the end of a line
 } printer;
 
 static bool reads_back(mu_dtype dtype, const char *text, double value)
@@ -123,7 +123,7 @@ static void learn_integer_width(printer *p, int64_t i)
     char text[ITEM];
     int width;
     if (p->tensor->dtype == MU_BOOL)
-        width = 5;  // even if no element is False
+        width = 5; // even if no element is False
     else if (p->tensor->dtype == MU_I64)
         width = snprintf(text, sizeof text, "%lld", (long long)((const int64_t *)mu__host_read(p->tensor))[i]);
     else
@@ -147,16 +147,10 @@ static void each_shown(printer *p, int axis, int64_t at, void (*fn)(printer *, i
     }
 }
 
-static bool long_exponents(const printer *p)
-{
-    return p->most >= 1e100 || (p->least > 0 && p->least < 1e-99);
-}
+static bool long_exponents(const printer *p) { return p->most >= 1e100 || (p->least > 0 && p->least < 1e-99); }
 
 // Number of columns from the point on.
-static int columns_right(const printer *p)
-{
-    return 1 + p->right + (!p->exponents ? 0 : long_exponents(p) ? 5 : 4);
-}
+static int columns_right(const printer *p) { return 1 + p->right + (!p->exponents ? 0 : long_exponents(p) ? 5 : 4); }
 
 // "1.5e-05", with three digits of exponent if another element needs them.
 static int format_exponent(const printer *p, double value, char *text)
@@ -219,7 +213,7 @@ static int quote_string(mu_string string, char *out)
 
 static void print_word(printer *p, char *word, int length, int indent, bool first)
 {
-    if (!first && p->column + 1 + length > LINE - indent) {  // there are as many closing brackets as the indent
+    if (!first && p->column + 1 + length > LINE - indent) { // there are as many closing brackets as the indent
         fprintf(p->out, "\n%*s", indent, "");
         p->column = indent;
     } else if (!first) {
@@ -282,8 +276,8 @@ static bool needs_exponents(const printer *p)
 {
     const mu_dtype dtype = p->tensor->dtype;
     const double whole = dtype == MU_F16 ? 1e3 : dtype == MU_F32 ? 1e6 : 1e8; // the last digits are not exact from here
-    return p->most >= whole || (p->least > 0 && (p->least < rounded(dtype, 1e-4) ||
-                                                 rounded(dtype, p->most / p->least) > 1000));
+    return p->most >= whole ||
+           (p->least > 0 && (p->least < rounded(dtype, 1e-4) || rounded(dtype, p->most / p->least) > 1000));
 }
 
 static void learn(printer *p)

@@ -15,7 +15,7 @@ mu_shape mu_shape_make(int rank, const int64_t *dims)
     mu_shape shape = {.rank = rank > 0 && !dims ? NO_DIMS : rank};
     if (shape.rank > 0 && shape.rank <= MU_MAX_RANK)
         memcpy(shape.dims, dims, (size_t)rank * sizeof dims[0]);
-    return shape;  // an invalid rank is rejected where the shape is used
+    return shape; // an invalid rank is rejected where the shape is used
 }
 
 int64_t mu__elements(const mu_shape *shape)
@@ -46,10 +46,7 @@ mu_shape mu__batch_axes(const mu_shape *shape)
     return out;
 }
 
-size_t mu__spec_bytes(const mu_spec *spec)
-{
-    return (size_t)mu__elements(&spec->shape) * mu_dtype_bytes(spec->dtype);
-}
+size_t mu__spec_bytes(const mu_spec *spec) { return (size_t)mu__elements(&spec->shape) * mu_dtype_bytes(spec->dtype); }
 
 bool mu__shape_known(const mu_shape *shape)
 {
@@ -80,7 +77,7 @@ mu_status mu__shape_check(const mu_shape *shape, const char *what)
         return mu__error(MU_INVALID_ARGUMENT, "%s: dims is NULL; give the size of each axis", what);
     if (shape->rank < 0 || shape->rank > MU_MAX_RANK)
         return mu__error(MU_INVALID_ARGUMENT, "%s: rank %d is outside 0 to %d", what, shape->rank, MU_MAX_RANK);
-    int64_t n = 16;  // no element is larger, so the byte count cannot overflow either
+    int64_t n = 16; // no element is larger, so the byte count cannot overflow either
     for (int i = 0; i < shape->rank; i++) {
         int64_t dim = shape->dims[i];
         if (dim < 0 && dim != MU_UNKNOWN)
@@ -100,9 +97,10 @@ mu_status mu__shape_check(const mu_shape *shape, const char *what)
 static mu_status broadcast_error(const mu_shape *a, const mu_shape *b, const char *what)
 {
     char text_a[MU_SHAPE_TEXT], text_b[MU_SHAPE_TEXT];
-    return mu__error(MU_INVALID_ARGUMENT, "%s: shapes %s and %s do not broadcast: from the last axis back, "
-                     "dimensions must be equal or one of them 1", what, mu__shape_text(a, text_a),
-                     mu__shape_text(b, text_b));
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "%s: shapes %s and %s do not broadcast: from the last axis back, dimensions must be equal or one of them 1",
+        what, mu__shape_text(a, text_a), mu__shape_text(b, text_b));
 }
 
 mu_status mu__broadcast(const mu_shape *a, const mu_shape *b, mu_shape *out, const char *what)
@@ -117,7 +115,7 @@ mu_status mu__broadcast(const mu_shape *a, const mu_shape *b, mu_shape *out, con
         else if (x == 1)
             *dim = y;
         else if (x == MU_UNKNOWN || y == MU_UNKNOWN)
-            *dim = MU_MAX(x, y);  // the known one is not 1, so the other must become 1 or equal it
+            *dim = MU_MAX(x, y); // the known one is not 1, so the other must become 1 or equal it
         else
             return broadcast_error(a, b, what);
     }

@@ -142,8 +142,8 @@ static mu_tensor *make(int rank, const int64_t *dims, const char *const *texts, 
     if (mu__shape_check(&shape, "mu_tensor_strings") != MU_OK)
         return NULL;
     if (!mu__shape_known(&shape)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tensor_strings: the shape has an unknown dimension; a tensor with elements "
-                  "has none");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_tensor_strings: the shape has an unknown dimension; a tensor with elements has none");
         return NULL;
     }
     const int64_t n = mu__elements(&shape);
@@ -167,10 +167,7 @@ mu_tensor *mu_tensor_byte_strings(int rank, const int64_t *dims, const mu_string
     return mu__pending() ? NULL : make(rank, dims, NULL, strings);
 }
 
-mu_tensor *mu_string_scalar(const char *text)
-{
-    return mu_tensor_strings(0, NULL, &text);
-}
+mu_tensor *mu_string_scalar(const char *text) { return mu_tensor_strings(0, NULL, &text); }
 
 mu_string mu_tensor_string(const mu_tensor *tensor, int64_t i)
 {
@@ -183,8 +180,8 @@ mu_string mu_tensor_string(const mu_tensor *tensor, int64_t i)
         return none;
     }
     if (tensor->buffer == NULL) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_tensor_string: the tensor only describes a dataset's elements; take an "
-                  "element of the dataset");
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_tensor_string: the tensor only describes a dataset's elements; take an element of the dataset");
         return none;
     }
     const int64_t n = mu__elements(&tensor->shape);

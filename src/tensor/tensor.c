@@ -40,7 +40,7 @@ mu_tensor *mu__tensor_alloc(mu_dtype dtype, const mu_shape *shape)
     mu_spec spec = {.dtype = dtype, .shape = *shape};
     if (dtype == MU_STRING) {
         mu__error(MU_UNIMPLEMENTED, "strings cannot be used here; turn them into numbers first (mu_string_lookup, "
-                  "mu_hashing or mu_text_vectorization in mu_dataset_map)");
+                                    "mu_hashing or mu_text_vectorization in mu_dataset_map)");
         return NULL;
     }
     assert(mu__dtype_ok(dtype) && mu__shape_known(shape));
@@ -119,7 +119,7 @@ mu_tensor *mu_tensor_new(mu_dtype dtype, int rank, const int64_t *dims, const vo
     return tensor;
 }
 
-static _Alignas(64) char nothing[64];  // address of tensors without elements, if the caller gives none
+static _Alignas(64) char nothing[64]; // address of tensors without elements, if the caller gives none
 
 mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *data, void (*release)(void *arg),
                           void *arg)
@@ -138,9 +138,9 @@ mu_tensor *mu_tensor_wrap(mu_dtype dtype, int rank, const int64_t *dims, void *d
     buffer->memory_space = &mu__host_memory;
     buffer->data = data ? data : nothing;
     buffer->bytes = mu__spec_bytes(&spec);
-    buffer->arg = buffer;  // any non-NULL value: the buffer does not own the memory
+    buffer->arg = buffer; // any non-NULL value: the buffer does not own the memory
     mu_tensor *tensor = mu__give(mu__tensor_view(buffer, 0, dtype, &shape));
-    if (tensor && release) {  // set last: if this function fails, the caller still owns the memory
+    if (tensor && release) { // set last: if this function fails, the caller still owns the memory
         buffer->release = release;
         buffer->arg = arg;
     }
@@ -152,13 +152,13 @@ mu_status mu__check_number(mu_dtype dtype, double value, const char *function)
 {
     const bool integer = dtype != MU_BOOL && !mu__dtype_is_float(dtype);
     const bool is_signed = dtype != MU_U8;
-    const double limit = ldexp(1, (int)mu_dtype_bytes(dtype) * 8 - is_signed);  // INT64_MAX rounds to 2^63
+    const double limit = ldexp(1, (int)mu_dtype_bytes(dtype) * 8 - is_signed); // INT64_MAX rounds to 2^63
     const bool fits = value >= (is_signed ? -limit : 0) && (value < limit || (dtype == MU_I64 && value == limit));
     if (!integer || (fits && floor(value) == value))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: %.17g is not a valid %s: these are whole numbers from %.0f to %.0f; to "
-                                          "round or "
-                     "wrap it, make it of another type and use mu_cast",
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: %.17g is not a valid %s: these are whole numbers from %.0f to %.0f; to round or wrap it, "
+                     "make it of another type and use mu_cast",
                      function, value, mu_dtype_name(dtype), is_signed ? -limit : 0, limit - 1);
 }
 
@@ -174,25 +174,13 @@ mu_tensor *mu_constant(mu_dtype dtype, double value)
     return mu__give(tensor);
 }
 
-mu_tensor *mu_vector_f32(int64_t n, const float *values)
-{
-    return mu_tensor_new(MU_F32, 1, &n, values);
-}
+mu_tensor *mu_vector_f32(int64_t n, const float *values) { return mu_tensor_new(MU_F32, 1, &n, values); }
 
-mu_dtype mu_tensor_dtype(const mu_tensor *tensor)
-{
-    return tensor ? tensor->dtype : MU_DTYPE_DEFAULT;
-}
+mu_dtype mu_tensor_dtype(const mu_tensor *tensor) { return tensor ? tensor->dtype : MU_DTYPE_DEFAULT; }
 
-mu_shape mu_tensor_shape(const mu_tensor *tensor)
-{
-    return tensor ? tensor->shape : mu__scalar_shape;
-}
+mu_shape mu_tensor_shape(const mu_tensor *tensor) { return tensor ? tensor->shape : mu__scalar_shape; }
 
-int mu_tensor_rank(const mu_tensor *tensor)
-{
-    return tensor ? tensor->shape.rank : -1;
-}
+int mu_tensor_rank(const mu_tensor *tensor) { return tensor ? tensor->shape.rank : -1; }
 
 int64_t mu_tensor_dim(const mu_tensor *tensor, int axis)
 {
@@ -202,15 +190,9 @@ int64_t mu_tensor_dim(const mu_tensor *tensor, int axis)
     return at < 0 ? -1 : tensor->shape.dims[at];
 }
 
-int64_t mu_tensor_elements(const mu_tensor *tensor)
-{
-    return tensor ? mu__elements(&tensor->shape) : -1;
-}
+int64_t mu_tensor_elements(const mu_tensor *tensor) { return tensor ? mu__elements(&tensor->shape) : -1; }
 
-bool mu_tensor_is_symbolic(const mu_tensor *tensor)
-{
-    return tensor && !tensor->buffer;
-}
+bool mu_tensor_is_symbolic(const mu_tensor *tensor) { return tensor && !tensor->buffer; }
 
 static bool has_item(const mu_tensor *tensor, int64_t i, const char *function)
 {
@@ -248,13 +230,13 @@ const void *mu_tensor_data(const mu_tensor *tensor)
         return NULL;
     if (!tensor->buffer) {
         mu__error(MU_FAILED_PRECONDITION, "mu_tensor_data: the tensor is symbolic and has no elements. If it is of a "
-                  "function being traced, return it from the function and read the result; if it is of mu_input, call "
-                  "a model of it (mu_model_new) on numbers");
+                                          "function being traced, return it from the function and read the result; if "
+                                          "it is of mu_input, call a model of it (mu_model_new) on numbers");
         return NULL;
     }
     if (mu__has_strings(tensor)) {
         mu__error(MU_INVALID_ARGUMENT, "mu_tensor_data: the tensor holds strings, which are not numbers in a row; read "
-                  "each with mu_tensor_string");
+                                       "each with mu_tensor_string");
         return NULL;
     }
     return mu__host_read(tensor);
@@ -270,8 +252,9 @@ mu_status mu_tensor_copy_to(const mu_tensor *tensor, void *data, size_t bytes)
     size_t wanted = mu__spec_bytes(&spec);
     if (bytes != wanted) {
         char text[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tensor_copy_to: the buffer has %zu bytes; a %s tensor of shape %s "
-                         "has %zu", bytes, mu_dtype_name(spec.dtype), mu__shape_text(&spec.shape, text), wanted);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_tensor_copy_to: the buffer has %zu bytes; a %s tensor of shape %s has %zu", bytes,
+                         mu_dtype_name(spec.dtype), mu__shape_text(&spec.shape, text), wanted);
     }
     if (bytes == 0)
         return MU_OK;
@@ -284,9 +267,9 @@ double mu_scalar(const void *tensor_or_value)
 {
     if (mu__need(tensor_or_value, "mu_scalar: the argument") != MU_OK)
         return NAN;
-    const mu_tensor *tensor = mu__is(tensor_or_value, &mu__tensor_type) ? tensor_or_value
-                            : mu__is(tensor_or_value, &mu__value_type)  ? mu_value_tensor(tensor_or_value)
-                                                                        : NULL;
+    const mu_tensor *tensor = mu__is(tensor_or_value, &mu__tensor_type)  ? tensor_or_value
+                              : mu__is(tensor_or_value, &mu__value_type) ? mu_value_tensor(tensor_or_value)
+                                                                         : NULL;
     if (!tensor) {
         if (!mu__pending())
             mu__error(MU_INVALID_ARGUMENT, "mu_scalar: the argument is neither a tensor nor a value that holds one");

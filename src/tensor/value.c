@@ -61,8 +61,10 @@ mu_value *mu__value_container(mu_value_kind kind, int n, mu_value *const *items,
 {
     const int depth = depth_around(kind, n, items);
     if (depth > MU_MAX_NEST) {
-        mu__error(MU_INVALID_ARGUMENT, "a nest of %d lists and maps, one in the other; at most %d are allowed: put the "
-                  "tensors of a chain side by side in one list", depth, MU_MAX_NEST);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "a nest of %d lists and maps, one in the other; at most %d are allowed: put the tensors of a chain "
+                  "side by side in one list",
+                  depth, MU_MAX_NEST);
         return NULL;
     }
     mu_value *value = mu__new(&mu__value_type, sizeof *value);
@@ -116,8 +118,14 @@ static mu_value *as_value(void *element, const char *function, int i)
 }
 
 typedef struct element_list {
-    struct { mu_value **items; size_t n, capacity; } values;
-    struct { const char **items; size_t n, capacity; } keys;
+    struct {
+        mu_value **items;
+        size_t n, capacity;
+    } values;
+    struct {
+        const char **items;
+        size_t n, capacity;
+    } keys;
 } element_list;
 
 static mu_value *container_of(element_list *list, mu_value_kind kind, mu_status status)
@@ -126,7 +134,9 @@ static mu_value *container_of(element_list *list, mu_value_kind kind, mu_status 
     static const char *const no_key = "";
     if (status == MU_OK)
         value = mu__value_container(kind, (int)list->values.n, list->values.items,
-                                    kind != MU_VALUE_MAP ? NULL : list->keys.n ? list->keys.items : &no_key);
+                                    kind != MU_VALUE_MAP ? NULL
+                                    : list->keys.n       ? list->keys.items
+                                                         : &no_key);
     mu__free(list->values.items);
     mu__free(list->keys.items);
     return mu__give(value);
@@ -202,15 +212,9 @@ mu_value *mu_map_of(int n, const char *const *keys, mu_value *const *items)
     return mu__pending() ? NULL : container_of_array("mu_map_of", MU_VALUE_MAP, n, keys, items);
 }
 
-mu_value_kind mu_value_kind_of(const mu_value *value)
-{
-    return value ? value->kind : MU_VALUE_TENSOR;
-}
+mu_value_kind mu_value_kind_of(const mu_value *value) { return value ? value->kind : MU_VALUE_TENSOR; }
 
-int mu_value_count(const mu_value *value)
-{
-    return !value ? 0 : value->leaf ? 1 : value->n;
-}
+int mu_value_count(const mu_value *value) { return !value ? 0 : value->leaf ? 1 : value->n; }
 
 mu_value *mu_value_at(const mu_value *value, int i)
 {
@@ -264,8 +268,7 @@ static const mu_value *own_component(const mu_value *value)
 static mu_status need_own_component(const mu_value *value)
 {
     const mu_context *context = mu__context();
-    if (value->kind != MU_VALUE_PER_REPLICA || !context->replica || context->trace ||
-        value->n == context->n_components)
+    if (value->kind != MU_VALUE_PER_REPLICA || !context->replica || context->trace || value->n == context->n_components)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
                      "mu_value_tensor: a per-replica value has %d components, but the function runs on %d replica%s in "
@@ -284,7 +287,7 @@ mu_tensor *mu_value_tensor(const mu_value *value)
         return NULL;
     mu__error(MU_INVALID_ARGUMENT, "mu_value_tensor: the value is %s, not a single tensor",
               at && mu__value_is_remote(at) ? "on workers (mu_fetch gives the result of a call)"
-              : at ? "a variable (mu_value_variable gives it, mu_variable_read its tensor)"
+              : at                          ? "a variable (mu_value_variable gives it, mu_variable_read its tensor)"
               : value->kind == MU_VALUE_PER_REPLICA
                   ? "per replica and used outside of eager functions that run on replicas (pass it to mu_run as an "
                     "argument, choose one of mu_local_results, or reduce it)"
@@ -292,10 +295,7 @@ mu_tensor *mu_value_tensor(const mu_value *value)
     return NULL;
 }
 
-mu_tensor *mu_at(const mu_value *value, int i)
-{
-    return mu_value_tensor(mu_value_at(value, i));
-}
+mu_tensor *mu_at(const mu_value *value, int i) { return mu_value_tensor(mu_value_at(value, i)); }
 
 int mu__value_flatten(const mu_value *value, mu_object **leaves, int capacity)
 {

@@ -65,8 +65,10 @@ static mu_value *arrays_of(const mu_value *map, const mu_fit_source *source, int
     for (int i = begin; i < end; i++) {
         mu_value *array = array_of(map, source->names[i]);
         if (!array) {
-            mu__error(MU_INVALID_ARGUMENT, "muster fit: %s has no array '%.100s'; name its arrays with --inputs and "
-                      "--labels (muster inspect lists them)", source->path, source->names[i]);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "muster fit: %s has no array '%.100s'; name its arrays with --inputs and --labels (muster "
+                      "inspect lists them)",
+                      source->path, source->names[i]);
             return NULL;
         }
         const bool label = i >= source->n_inputs;
@@ -93,16 +95,21 @@ static mu_status count_columns(const mu_fit_source *source, int *columns)
     int64_t lines;
     MU_TRY(mu__csv_columns(source->path, source->skip_lines, &lines, columns));
     if (lines < source->skip_lines)
-        return mu__error(MU_INVALID_ARGUMENT, "muster fit: --skip-lines is %d, but %s has %lld lines; give the number "
-                         "of lines before the first sample", source->skip_lines, source->path, (long long)lines);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "muster fit: --skip-lines is %d, but %s has %lld lines; give the number of lines before the first sample",
+            source->skip_lines, source->path, (long long)lines);
     if (*columns == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "muster fit: %s has no line with a sample; expected numbers with commas "
-                         "between them, the labels last", source->path);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "muster fit: %s has no line with a sample; expected numbers with commas between them, the labels last",
+            source->path);
     if (*columns > source->label_columns)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "muster fit: columns in the first sample of %s: %d, and of labels: %d, which "
-                     "leaves none for inputs; expected numbers with commas between them: set --label-columns and "
-                     "--skip-lines", source->path, *columns, source->label_columns);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "muster fit: columns in the first sample of %s: %d, and of labels: %d, which leaves none for "
+                     "inputs; expected numbers with commas between them: set --label-columns and --skip-lines",
+                     source->path, *columns, source->label_columns);
 }
 
 static mu_value *split_row(mu_value *element, void *arg)
@@ -114,7 +121,7 @@ static mu_value *split_row(mu_value *element, void *arg)
     mu_tensor *y = mu_slice(row, (int64_t[]){inputs}, (int64_t[]){source->label_columns});
     mu_tensor *label = y ? mu__fit_label(source, 0, y) : NULL;
     if (label && label->dtype != y->dtype && source->label_columns == 1)
-        label = mu_squeeze(label, 0);  // numbers of classes have no axis of their own
+        label = mu_squeeze(label, 0); // numbers of classes have no axis of their own
     return label ? mu_list(x, label, MU_END) : NULL;
 }
 
@@ -138,20 +145,23 @@ static mu_dataset *from_two_files(const mu_fit_source *source)
 {
     mu_dataset *x = rows_of(source->path);
     if (!x) {
-        mu__error_context("muster fit takes .npz, .csv, .npy, .tfrecord, or a folder; files with other names are read "
-                          "as IDX");
+        mu__error_context(
+            "muster fit takes .npz, .csv, .npy, .tfrecord, or a folder; files with other names are read as IDX");
         return NULL;
     }
     if (!source->labels) {
-        mu__error(MU_INVALID_ARGUMENT, "muster fit: %s holds samples without labels; give their file with --labels, "
-                  "those of --validation-data with --validation-labels", source->path);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "muster fit: %s holds samples without labels; give their file with --labels, those of "
+                  "--validation-data with --validation-labels",
+                  source->path);
         return NULL;
     }
     mu_dataset *y = rows_of(source->labels);
     const int64_t n = y ? mu_dataset_cardinality(x) : 0, n_labels = y ? mu_dataset_cardinality(y) : 0;
     if (n != n_labels) {
-        mu__error(MU_INVALID_ARGUMENT, "muster fit: %s holds %lld samples, and %s labels for %lld; give a label for "
-                  "each", source->path, (long long)n, source->labels, (long long)n_labels);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "muster fit: %s holds %lld samples, and %s labels for %lld; give a label for each", source->path,
+                  (long long)n, source->labels, (long long)n_labels);
         return NULL;
     }
     return y ? mu_dataset_zip_of(2, (mu_dataset *[]){x, y}) : NULL;
@@ -177,7 +187,8 @@ mu_dataset *mu__fit_data(mu_fit_source *source)
     mu_dataset *samples = form == MU_FIT_EXAMPLES ? mu__fit_examples(source)
                           : form == MU_FIT_ARRAYS ? from_npz(source)
                           : form == MU_FIT_CSV    ? from_csv(source)
-                          : form == MU_FIT_FOLDER ? mu__fit_files(source) : from_two_files(source);
+                          : form == MU_FIT_FOLDER ? mu__fit_files(source)
+                                                  : from_two_files(source);
     // Examples and files are shuffled before they are read.
     if (samples && source->shuffles && form != MU_FIT_EXAMPLES && form != MU_FIT_FOLDER)
         samples = mu_dataset_shuffle(samples, MU_FIT_SHUFFLED_ROWS);

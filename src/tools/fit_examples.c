@@ -52,13 +52,15 @@ static mu_status describe_strings(const mu_fit_source *source, int i, int64_t n,
         feature->shape = wanted.shape;
         return mu__shape_known(&wanted.shape) && mu__elements(&wanted.shape) == n
                    ? MU_OK
-                   : mu__error(MU_INVALID_ARGUMENT, "muster fit: feature '%.100s' of %s has %lld strings in an "
-                               "example; the model's input takes %s", feature->name, source->path, (long long)n,
-                               mu__shape_text(&wanted.shape, text));
+                   : mu__error(MU_INVALID_ARGUMENT,
+                               "muster fit: feature '%.100s' of %s has %lld strings in an example; the model's input "
+                               "takes %s",
+                               feature->name, source->path, (long long)n, mu__shape_text(&wanted.shape, text));
     }
     return n == 1 ? MU_OK
-                  : mu__error(MU_UNIMPLEMENTED, "muster fit: feature '%.100s' of %s has %lld strings in an example; "
-                              "one is read, as an image or as uint8, where the model's input does not take strings",
+                  : mu__error(MU_UNIMPLEMENTED,
+                              "muster fit: feature '%.100s' of %s has %lld strings in an example; one is read, as an "
+                              "image or as uint8, where the model's input does not take strings",
                               feature->name, source->path, (long long)n);
 }
 
@@ -69,8 +71,10 @@ static mu_status describe(const mu_fit_source *source, int i, mu_span value, mu_
     mu_value_sink count = {0};
     *feature = (mu_feature){.name = name};
     if (!value.bytes)
-        return mu__error(MU_INVALID_ARGUMENT, "muster fit: the first example of %s has no feature '%.100s'; name its "
-                         "features with --inputs and --labels", source->path, name);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "muster fit: the first example of %s has no feature '%.100s'; name its features with --inputs and --labels",
+            source->path, name);
     if (!mu__example_kind(value, false, &feature->dtype, &list) || feature->dtype == MU_DTYPE_DEFAULT ||
         mu__example_values(list, false, feature->dtype, &count) != MU_OK || count.n == 0)
         return mu__error(MU_DATA_LOSS, "muster fit: feature '%.100s' of the first example of %s has no values", name,
@@ -92,8 +96,10 @@ static mu_status describe_all(mu_fit_source *source, mu_dataset *records)
                              : mu__error(MU_INVALID_ARGUMENT, "muster fit: %s has no records", source->path);
     if (!mu__example_find((mu_span){data, (size_t)mu_tensor_dim(bytes, 0)}, MU_EXAMPLE_FEATURES, source->n_names,
                           source->names, values))
-        return mu__error(MU_DATA_LOSS, "muster fit: the first record of %s is not a tf.train.Example; expected a "
-                         "TFRecord file of examples", source->path);
+        return mu__error(
+            MU_DATA_LOSS,
+            "muster fit: the first record of %s is not a tf.train.Example; expected a TFRecord file of examples",
+            source->path);
     for (int i = 0; i < source->n_names; i++)
         MU_TRY(describe(source, i, values[i], &source->features[i]));
     return MU_OK;
@@ -161,7 +167,7 @@ mu_dataset *mu__fit_examples(mu_fit_source *source)
         return NULL;
     if (source->shuffles)
         records = mu_dataset_shuffle(records, MU_FIT_SHUFFLED_ROWS);
-    mu_dataset *examples = mu_dataset_parse_example(records, .features = source->features,
-                                                    .n_features = source->n_names);
+    mu_dataset *examples =
+        mu_dataset_parse_example(records, .features = source->features, .n_features = source->n_names);
     return examples ? mu_dataset_map(examples, sample_of, source, .name = "sample_of") : NULL;
 }

@@ -30,8 +30,10 @@ static mu_status check_classes(const char *path, const char *like)
         return MU_OK;
     write_classes(seen, sizeof text, text);
     write_classes(wanted, sizeof wanted_text, wanted_text);
-    return mu__error(MU_INVALID_ARGUMENT, "muster fit: the classes in %s are %s; in %s they are %s, and labels are "
-                     "their numbers: both need folders of the same names", path, text, like, wanted_text);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "muster fit: the classes in %s are %s; in %s they are %s, and labels are their numbers: both need "
+                     "folders of the same names",
+                     path, text, like, wanted_text);
 }
 
 // ---- Samples ------------------------------------------------------------------------------------
@@ -39,11 +41,16 @@ static mu_status check_classes(const char *path, const char *like)
 static mu_dataset *texts_of(const mu_fit_source *source)
 {
     const mu_fit_folder *f = &source->folder;
-    mu_dataset_text_folder_args args = {
-        .size = sizeof args, .given = ".seed .batch_size", .directory = source->path, .label_mode = f->label_mode,
-        .batch_size = -1, .no_shuffle = !source->shuffles && !source->subset, .seed = (uint64_t)f->seed,
-        .validation_split = source->subset ? f->validation_split : 0, .subset = source->subset,
-        .max_length = f->max_length};
+    mu_dataset_text_folder_args args = {.size = sizeof args,
+                                        .given = ".seed .batch_size",
+                                        .directory = source->path,
+                                        .label_mode = f->label_mode,
+                                        .batch_size = -1,
+                                        .no_shuffle = !source->shuffles && !source->subset,
+                                        .seed = (uint64_t)f->seed,
+                                        .validation_split = source->subset ? f->validation_split : 0,
+                                        .subset = source->subset,
+                                        .max_length = f->max_length};
     return mu_dataset_text_folder_with(&args);
 }
 
@@ -55,15 +62,24 @@ static mu_dataset *images_of(const mu_fit_source *source, const mu_shape *input)
     const bool known = input->rank == 3 && dims[0] > 0 && dims[1] > 0;
     const char *color_mode = f->color_mode   ? f->color_mode
                              : channels == 1 ? "grayscale"
-                             : channels == 4 ? "rgba" : "rgb";
+                             : channels == 4 ? "rgba"
+                                             : "rgb";
     mu_dataset_image_folder_args args = {
-        .size = sizeof args, .given = ".seed .batch_size", .directory = source->path, .label_mode = f->label_mode,
-        .color_mode = color_mode, .batch_size = -1, .interpolation = f->interpolation,
+        .size = sizeof args,
+        .given = ".seed .batch_size",
+        .directory = source->path,
+        .label_mode = f->label_mode,
+        .color_mode = color_mode,
+        .batch_size = -1,
+        .interpolation = f->interpolation,
         .image_size = {f->image_size[0] > 0 || !known ? f->image_size[0] : (int)dims[0],
                        f->image_size[1] > 0 || !known ? f->image_size[1] : (int)dims[1]},
-        .no_shuffle = !source->shuffles && !source->subset, .seed = (uint64_t)f->seed,
-        .validation_split = source->subset ? f->validation_split : 0, .subset = source->subset,
-        .crop_to_aspect_ratio = f->crops, .pad_to_aspect_ratio = f->pads};
+        .no_shuffle = !source->shuffles && !source->subset,
+        .seed = (uint64_t)f->seed,
+        .validation_split = source->subset ? f->validation_split : 0,
+        .subset = source->subset,
+        .crop_to_aspect_ratio = f->crops,
+        .pad_to_aspect_ratio = f->pads};
     return mu_dataset_image_folder_with(&args);
 }
 
@@ -73,12 +89,15 @@ static mu_status check(const mu_fit_source *source, bool texts)
     mu_tensor *inputs[MU_MAX_MODEL_INPUTS];
     const int n = mu__fit_inputs(source->model, inputs);
     if (n > 1)
-        return mu__error(MU_INVALID_ARGUMENT, "muster fit: %s is a folder, whose files are one input, and the model "
-                         "takes %d; give .npz or .tfrecord with all of them", source->path, n);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "muster fit: %s is a folder, whose files are one input, and the model takes %d; give .npz or "
+                         ".tfrecord with all of them",
+                         source->path, n);
     if (other)
-        return mu__error(MU_INVALID_ARGUMENT, "muster fit: --%s is given, which says nothing about %s, which the model "
-                         "takes%s; leave it out", other, texts ? "texts" : "images",
-                         texts ? "" : ", since its input is not of strings");
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "muster fit: --%s is given, which says nothing about %s, which the model takes%s; leave it out", other,
+            texts ? "texts" : "images", texts ? "" : ", since its input is not of strings");
     return source->like ? check_classes(source->path, source->like) : MU_OK;
 }
 

@@ -28,12 +28,12 @@ static mu_strategy *tpu(void)
     return mu_tpu_strategy(cores);
 }
 
-const char *const mu__fit_strategies[] = {"default", "one_device", "mirrored", "central_storage", "multi_worker",
-                                          "parameter_server", "tpu", NULL};
+const char *const mu__fit_strategies[] = {"default",      "one_device",       "mirrored", "central_storage",
+                                          "multi_worker", "parameter_server", "tpu",      NULL};
 
 mu_strategy *mu__fit_strategy(int which)
 {
-    static mu_strategy *(*const make[])(void) = {NULL, one_device, mirrored, central_storage, multi_worker,
-                                                 parameter_server, tpu};
+    static mu_strategy *(*const make[])(void) = {NULL,         one_device,       mirrored, central_storage,
+                                                 multi_worker, parameter_server, tpu};
     return make[which] ? make[which]() : NULL;
 }

@@ -22,7 +22,10 @@ const char *mu__tool_list(const char *const *items, size_t bytes, char *text)
     size_t used = 0;
     text[0] = '\0';
     for (int i = 0; items[i] && used < bytes; i++)
-        used += (size_t)snprintf(text + used, bytes - used, "%s%s", i == 0 ? "" : items[i + 1] ? ", " : " or ",
+        used += (size_t)snprintf(text + used, bytes - used, "%s%s",
+                                 i == 0         ? ""
+                                 : items[i + 1] ? ", "
+                                                : " or ",
                                  items[i]);
     return text;
 }

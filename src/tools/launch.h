@@ -13,7 +13,7 @@
 enum { MU_MAX_LAUNCHED = 1024 };
 
 typedef struct mu_launch_options {
-    int n, replicas;       // replicas: CPU devices per rank; 0: not given
+    int n, replicas; // replicas: CPU devices per rank; 0: not given
     // With workers, rank 0 runs the program as the chief, and the others are servers (`muster serve`): first the
     // workers, then the parameter servers. 0: every rank runs the program as a worker.
     int workers, servers;
@@ -60,10 +60,10 @@ mu_status mu__rank_start(const mu_launch_options *options, int rank, const mu_ke
 
 // Passes one output stream of a rank on to the launcher's own.
 typedef struct mu_relay {
-    int fd;   // -1: ended
+    int fd; // -1: ended
     int rank;
-    int out;  // destination: 1 or 2
-    bool bar; // the stream is a terminal: carriage returns redraw a line
+    int out;   // destination: 1 or 2
+    bool bar;  // the stream is a terminal: carriage returns redraw a line
     bool over; // the line in `text` is being redrawn
     struct {
         char *items;

@@ -93,7 +93,7 @@ static int by_core(const void *a, const void *b)
 
 typedef struct cpu_table {
     int n, n_cores;
-    cpu_and_core cpus[CPU_SETSIZE];  // sorted by core
+    cpu_and_core cpus[CPU_SETSIZE]; // sorted by core
     int core[CPU_SETSIZE];          // core of each entry, counted from 0
 } cpu_table;
 
@@ -240,9 +240,10 @@ static mu_status check_metrics_ports(const mu_launch_options *options)
     const int first = metrics_port(0), last = metrics_port(options->n - 1);
     if (last <= 65535)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "muster launch: MUSTER_METRICS_PORT is %d, and %d processes need the ports "
-                     "up to %d; give at most %d, or 0 for ports that the system chooses", first, options->n, last,
-                     65536 - options->n);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "muster launch: MUSTER_METRICS_PORT is %d, and %d processes need the ports up to %d; give at most "
+                     "%d, or 0 for ports that the system chooses",
+                     first, options->n, last, 65536 - options->n);
 }
 
 static mu_status add_key(const mu_launch_options *options, int rank, variables *out)
@@ -362,8 +363,8 @@ static mu_status start_with(const mu_launch_options *options, int rank, plumbing
     if (out->pid < 0)
         return mu__error(mu__errno_code(errno), "muster launch: cannot start rank %d: %s", rank, strerror(errno));
     if (out->pid == 0)
-        become(options->workers > 0 && rank > 0 ? server : options->program, pipes, pinned ? &cores : NULL,
-               environment, launcher);
+        become(options->workers > 0 && rank > 0 ? server : options->program, pipes, pinned ? &cores : NULL, environment,
+               launcher);
     setpgid(out->pid, out->pid); // done in both processes, because either may run first
     guard_tell(guard, out->pid);
     int failed = 0;

@@ -13,10 +13,10 @@ typedef struct setting {
 } setting;
 
 static const setting settings[] = {
-#define MU_SETTING_TEXT(id, name, initial, meaning) {name, meaning},
-#define MU_SETTING_INT(id, name, of, initial, lowest, highest, meaning) {name, meaning},
+#define MU_SETTING_TEXT(id, name, initial, meaning)                      {name, meaning},
+#define MU_SETTING_INT(id, name, of, initial, lowest, highest, meaning)  {name, meaning},
 #define MU_SETTING_REAL(id, name, of, initial, lowest, highest, meaning) {name, meaning},
-#define MU_SETTING_BOOL(id, name, initial, meaning) {name, meaning},
+#define MU_SETTING_BOOL(id, name, initial, meaning)                      {name, meaning},
 #include "base/settings.def"
 #undef MU_SETTING_TEXT
 #undef MU_SETTING_INT
@@ -130,7 +130,8 @@ static void write_commands(FILE *out)
 static void write_environment(FILE *out)
 {
     fputs(".SH ENVIRONMENT\nThe command and every program that uses the library read these settings; their\n"
-          "values are printed by\n.BR muster\\-config (1).\n", out);
+          "values are printed by\n.BR muster\\-config (1).\n",
+          out);
     for (size_t i = 0; i < MU_COUNT(settings); i++)
         roff_entry(out, settings[i].name, settings[i].sentence);
 }
@@ -230,12 +231,14 @@ static bool write_bash(const char *folder)
           "_muster() {\n"
           "    local current=${COMP_WORDS[COMP_CWORD]} words=\n"
           "    if ((COMP_CWORD == 1)); then\n"
-          "        words=\"", out);
+          "        words=\"",
+          out);
     for (int i = 0; mu__tool_commands[i]; i++)
         fprintf(out, "%s ", mu__tool_word(mu__tool_commands[i]));
     fputs("help --help --version\"\n"
           "    else\n"
-          "        case \"${COMP_WORDS[1]} ${COMP_WORDS[COMP_CWORD - 1]}\" in\n", out);
+          "        case \"${COMP_WORDS[1]} ${COMP_WORDS[COMP_CWORD - 1]}\" in\n",
+          out);
     for (int i = 0; mu__tool_commands[i]; i++)
         bash_values(mu__tool_commands[i], out);
     for (int i = 0; mu__tool_commands[i]; i++)
@@ -244,7 +247,8 @@ static bool write_bash(const char *folder)
           "    fi\n"
           "    mapfile -t COMPREPLY < <(compgen -W \"$words\" -- \"$current\")\n"
           "}\n"
-          "complete -o default -F _muster muster\n", out);
+          "complete -o default -F _muster muster\n",
+          out);
     return finish(out);
 }
 
@@ -300,7 +304,8 @@ static bool write_zsh(const char *folder)
     fputs("#compdef muster\n"
           "# Completion of the muster command for zsh; the build makes it from the command's tables.\n"
           "local -a commands\n"
-          "commands=(\n", out);
+          "commands=(\n",
+          out);
     for (int i = 0; mu__tool_commands[i]; i++) {
         fprintf(out, "    '%s:", mu__tool_word(mu__tool_commands[i]));
         zsh_text(mu__tool_commands[i]->summary, out);
@@ -313,7 +318,8 @@ static bool write_zsh(const char *folder)
           "fi\n"
           "shift words\n"
           "((CURRENT--))\n"
-          "case $words[1] in\n", out);
+          "case $words[1] in\n",
+          out);
     for (int i = 0; mu__tool_commands[i]; i++)
         zsh_command(mu__tool_commands[i], out);
     fputs("esac\n", out);

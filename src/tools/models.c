@@ -26,8 +26,9 @@ mu_status mu__tool_check_target(const char *path, const char *function)
 {
     if (mu__tool_is_json(path) || mu__file_format_named(path))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the name %s ends with the extension of no format; end it with "
-                     ".safetensors, .weights.h5, .keras, .npz or .ckpt, or with .json for the configuration of a model",
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: the name %s ends with the extension of no format; end it with .safetensors, .weights.h5, "
+                     ".keras, .npz or .ckpt, or with .json for the configuration of a model",
                      function, path);
 }
 

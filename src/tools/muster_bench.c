@@ -57,27 +57,49 @@ static const char *const communications[] = {
 
 // Letters and long names are those of nccl-tests.
 static const mu_tool_option options[] = {
-    [MIN_BYTES] = {.letter = 'b', .name = "minbytes", .value = "BYTES", .initial = "32M",
+    [MIN_BYTES] = {.letter = 'b',
+                   .name = "minbytes",
+                   .value = "BYTES",
+                   .initial = "32M",
                    .text = "smallest message; K, M and G are powers of 1024"},
     [MAX_BYTES] = {.letter = 'e', .name = "maxbytes", .value = "BYTES", .text = "largest message; default: -b or 32M"},
-    [STEP_BYTES] = {.letter = 'i', .name = "stepbytes", .value = "BYTES", .initial = "1M",
+    [STEP_BYTES] = {.letter = 'i',
+                    .name = "stepbytes",
+                    .value = "BYTES",
+                    .initial = "1M",
                     .text = "difference between two sizes, without -f"},
-    [FACTOR] = {.letter = 'f', .name = "stepfactor", .value = "FACTOR",
+    [FACTOR] = {.letter = 'f',
+                .name = "stepfactor",
+                .value = "FACTOR",
                 .text = "ratio of two sizes, instead of -i; above 1"},
     [ITERATIONS] = {.letter = 'n', .name = "iters", .value = "N", .initial = "20", .text = "measured calls per size"},
-    [WARM_UPS] = {.letter = 'w', .name = "warmup_iters", .value = "N", .initial = "5",
-                  .text = "calls before the measured ones"},
-    [THREADS] = {.letter = 't', .name = "nthreads", .value = "N", .text = "threads of each process; default: one per "
-                                                                         "device"},
+    [WARM_UPS] =
+        {.letter = 'w', .name = "warmup_iters", .value = "N", .initial = "5", .text = "calls before the measured ones"},
+    [THREADS] = {.letter = 't',
+                 .name = "nthreads",
+                 .value = "N",
+                 .text = "threads of each process; default: one per device"},
     [PER_THREAD] = {.letter = 'g', .name = "ngpus", .value = "N", .initial = "1", .text = "replicas of each thread"},
-    [DATATYPE] = {.letter = 'd', .name = "datatype", .value = "TYPE", .initial = "float", .choices = type_names,
+    [DATATYPE] = {.letter = 'd',
+                  .name = "datatype",
+                  .value = "TYPE",
+                  .initial = "float",
+                  .choices = type_names,
                   .text = "element type"},
-    [OPERATION] = {.letter = 'o', .name = "op", .value = "NAME", .initial = "sum", .choices = reduction_names,
+    [OPERATION] = {.letter = 'o',
+                   .name = "op",
+                   .value = "NAME",
+                   .initial = "sum",
+                   .choices = reduction_names,
                    .text = "reduction"},
     [CHECK] = {.letter = 'c', .name = "check", .value = "N", .initial = "1", .text = "check the results; 0: do not"},
-    [COMMUNICATION] = {.name = "communication", .value = "NAME", .initial = "AUTO", .choices = communications,
+    [COMMUNICATION] = {.name = "communication",
+                       .value = "NAME",
+                       .initial = "AUTO",
+                       .choices = communications,
                        .text = "implementation"},
-    [ALGORITHMS] = {.name = "algorithms", .value = "POLICY",
+    [ALGORITHMS] = {.name = "algorithms",
+                    .value = "POLICY",
                     .text = "algorithm by size, such as allreduce:0-16k:slots,16k-:direct"},
     [DETERMINISTIC] = {.name = "deterministic", .text = "add in the order of the replicas"},
     {.text = NULL},
@@ -271,7 +293,7 @@ static void print_head(const member *s, const mu_strategy *strategy)
     const char *protection = mu_strategy_worker_count(strategy) < 2                ? ""
                              : !mu__setting_bool(MU_SETTING_ENCRYPT)               ? ", not encrypted"
                              : strcmp(mu__group_path(s->table->group), "tcp") == 0 ? ", encrypted where there is a key"
-                                                                         : "";
+                                                                                   : "";
     printf("# ranks: %d, %d in each of %d processes, through %s%s; kernels %s\n", s->collective->size,
            strategy->n_local, mu_strategy_worker_count(strategy), mu__group_path(s->table->group), protection,
            mu__kernels()->isa);
@@ -310,8 +332,7 @@ static mu_status one_size(member *s, int64_t bytes)
     MU_TRY(measure(s, count, true, &in_place));
     if (s->collective->rank != 0)
         return MU_OK;
-    printf("%12lld  %12lld  %8s  %6s  %6d", (long long)whole, (long long)count, r->type, r->operation,
-           -1);
+    printf("%12lld  %12lld  %8s  %6s  %6d", (long long)whole, (long long)count, r->type, r->operation, -1);
     print_result(s, whole, &apart);
     print_result(s, whole, &in_place);
     putchar('\n');

@@ -20,8 +20,8 @@ const mu_tool_command mu__tool_config = {
     .summary = "print every setting with its value, its origin and its meaning",
     .description = "Prints the settings that a program started here would use, one per line: name, value, origin "
                    "(default or environment) and meaning. Then it prints the sources of a cluster's description in the "
-                   "order in which they are tried, and the cluster that they give. A configuration that cannot work "
-                   "is an error that says what to change.",
+                   "order in which they are tried, and the cluster that they give. A configuration that cannot work is "
+                   "an error that says what to change.",
     .example = "MUSTER_THREADS=4 muster config\n",
     .run = run,
 };

@@ -9,8 +9,9 @@
 enum { MODEL };
 
 static const mu_tool_option options[] = {
-    [MODEL] = {.name = "model", .value = "FILE", .text = "a model.json of Keras's to_json(), or a .keras file, that "
-               "the tensors belong to"},
+    [MODEL] = {.name = "model",
+               .value = "FILE",
+               .text = "a model.json of Keras's to_json(), or a .keras file, that the tensors belong to"},
     {.text = NULL},
 };
 
@@ -56,8 +57,10 @@ static mu_status convert_model(mu_model *model, const mu_tensor_file *file, cons
 static mu_status check_names(const char *in, const char *out)
 {
     if (mu__tool_is_json(in))
-        return mu__error(MU_INVALID_ARGUMENT, "muster convert: %s is the configuration of a model and holds no "
-                         "tensors; convert a file of its weights with --model %s", in, in);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "muster convert: %s is the configuration of a model and holds no tensors; convert a file of "
+                         "its weights with --model %s",
+                         in, in);
     return mu__tool_check_target(out, "muster convert");
 }
 
@@ -69,13 +72,16 @@ static bool run(const mu_tool_arguments *a)
         return false;
     const char *config = mu_tensor_file_metadata(file, "config.json");
     const bool json = mu__tool_is_json(out), same = !json && mu__file_format_of(out) == file->format;
-    mu_model *model = a->values[MODEL]   ? mu__tool_model(a->values[MODEL], "muster convert")
-                      : config && !same ? mu__model_from_json(config, file, true, "muster convert") : NULL;
+    mu_model *model = a->values[MODEL]  ? mu__tool_model(a->values[MODEL], "muster convert")
+                      : config && !same ? mu__model_from_json(config, file, true, "muster convert")
+                                        : NULL;
     if (mu__pending())
         return false;
     if (!model && (json || mu__file_format_of(out) == &mu__keras_format) && !same) {
-        mu__error(MU_INVALID_ARGUMENT, "muster convert: %s holds no model, which a .keras file and .json have; give it "
-                  "with --model model.json", in);
+        mu__error(
+            MU_INVALID_ARGUMENT,
+            "muster convert: %s holds no model, which a .keras file and .json have; give it with --model model.json",
+            in);
         return false;
     }
     return (model ? convert_model(model, file, out) : copy(file, out)) == MU_OK;
@@ -86,13 +92,12 @@ const mu_tool_command mu__tool_convert = {
     .usage = "[--model FILE] IN OUT",
     .summary = "convert a file of tensors to another format",
     .description =
-        "Converts between safetensors, Keras's .weights.h5 and .keras, TensorFlow's checkpoints (a name "
-        "with .ckpt, or the .index file) and .npz; OUT may also be Keras's JSON, the configuration of the "
-        "model without its weights. The contents of IN determine its format, the extension of OUT that of OUT. "
-        "With --model, and from a .keras file, the tensors get the names by which Keras "
-        "(keras.Model.load_weights), TensorFlow (tf.train.Checkpoint) or Muster (mu_load_weights) finds "
-        "them, and .weights.h5, .keras and checkpoints include the state of the optimizer. Without, "
-        "they keep their names.",
+        "Converts between safetensors, Keras's .weights.h5 and .keras, TensorFlow's checkpoints (a name with .ckpt, or "
+        "the .index file) and .npz; OUT may also be Keras's JSON, the configuration of the model without its weights. "
+        "The contents of IN determine its format, the extension of OUT that of OUT. With --model, and from a .keras "
+        "file, the tensors get the names by which Keras (keras.Model.load_weights), TensorFlow (tf.train.Checkpoint) "
+        "or Muster (mu_load_weights) finds them, and .weights.h5, .keras and checkpoints include the state of the "
+        "optimizer. Without, they keep their names.",
     .example = "muster convert model.keras model.safetensors\n"
                "muster convert model.keras model.json\n"
                "muster convert --model model.json weights.safetensors model.ckpt\n",

@@ -76,7 +76,7 @@ static bool print_plugin(mu_runtime *runtime, const char *plugin)
 typedef struct probe {
     pid_t child;
     int status;
-    int in[2];                   // standard output and standard error
+    int in[2]; // standard output and standard error
     size_t used[2];
     char text[2][ANSWER_BYTES];
 } probe;
@@ -137,7 +137,7 @@ static bool hear(probe *p, int wait_ms)
             take(p, i, text, (size_t)n);
         } else if (wait[i].revents) {
             close(p->in[i]);
-            p->in[i] = -1;  // poll leaves it out
+            p->in[i] = -1; // poll leaves it out
         }
     }
     return true;

@@ -16,10 +16,10 @@
 
 // A rank is an outlier if its median is worse than that of the other pairs by this factor, and round trips also by
 // SLOW_LEAST_US.
-#define SLOW_FACTOR 3.0
+#define SLOW_FACTOR   3.0
 #define SLOW_LEAST_US 200 // on one host a smaller difference only shows which ranks share a core
-#define LOST_LEAST 0.7 // percent; more than about two of a pair's messages
-#define CLOCK_LIMIT 1.0
+#define LOST_LEAST    0.7 // percent; more than about two of a pair's messages
+#define CLOCK_LIMIT   1.0
 enum { MOST_RANKS = 512, MOST_TEXT = 500 };
 
 typedef struct request {
@@ -85,8 +85,8 @@ static mu_status find_task(mu_mesh_peer *peers, int *n, int *rank)
     MU_TRY(list_tasks(spec, peers, n, type, mu_cluster_task_id(cluster), rank));
     if (*n > 1 && *rank < 0)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s names a cluster of %d tasks, but not which of them this process is; start "
-                         "`muster doctor` in each of them",
+                         "%s names a cluster of %d tasks, but not which of them this process is; start `muster doctor` "
+                         "in each of them",
                          mu_cluster_source(cluster), *n);
     return MU_OK;
 }
@@ -244,9 +244,9 @@ static void judge_network(const report *r, int rank, double *scratch, char *text
     if (flow * SLOW_FACTOR < flows)
         add_worry(text, bytes, "slow network: %.3g MB/s; the median of the other pairs is %.3g MB/s", flow, flows);
     if (lost > SLOW_FACTOR * losses && lost > LOST_LEAST)
-        add_worry(text, bytes, "its network loses packets: %.1f %% are sent again; the median of the other pairs is "
-                               "%.1f %%",
-                  lost, losses);
+        add_worry(text, bytes,
+                  "its network loses packets: %.1f %% are sent again; the median of the other pairs is %.1f %%", lost,
+                  losses);
 }
 
 // Writes why a rank is an outlier; "" if it is not.
@@ -316,11 +316,10 @@ static mu_status print_json(const report *r, double *scratch)
     }
     for (int i = 0; i < r->n_pairs; i++) {
         const mu_doctor_pair *p = &r->pairs[i];
-        json_array_append_new(pairs,
-                              json_pack("{s:i,s:i,s:f,s:f,s:f,s:f,s:f,s:f}", "from", (int)p->from, "to", (int)p->to,
-                                        "round_trip_us", p->round_trip_us, "slowest_us", p->slowest_us, "out_mb_s",
-                                        p->out_mb_s, "in_mb_s", p->in_mb_s, "resent", p->resent, "clock_seconds",
-                                        p->clock_s));
+        json_array_append_new(pairs, json_pack("{s:i,s:i,s:f,s:f,s:f,s:f,s:f,s:f}", "from", (int)p->from, "to",
+                                               (int)p->to, "round_trip_us", p->round_trip_us, "slowest_us",
+                                               p->slowest_us, "out_mb_s", p->out_mb_s, "in_mb_s", p->in_mb_s, "resent",
+                                               p->resent, "clock_seconds", p->clock_s));
     }
     json_t *all = json_pack("{s:i,s:f,s:s,s:o,s:o}", "processes", r->ranks, "join_seconds", r->join_seconds,
                             "protection", r->protection, "tasks", tasks, "pairs", pairs);
@@ -359,7 +358,9 @@ enum { JSON, TIMEOUT };
 
 static const mu_tool_option options[] = {
     [JSON] = {.name = "json", .text = "print JSON instead of a table"},
-    [TIMEOUT] = {.name = "timeout", .value = "SECONDS", .initial = "30",
+    [TIMEOUT] = {.name = "timeout",
+                 .value = "SECONDS",
+                 .initial = "30",
                  .text = "longest wait for the other processes"},
     {.text = NULL},
 };
@@ -398,14 +399,11 @@ static bool run(const mu_tool_arguments *a)
     request wanted;
     mu_mesh_peer *peers = mu__calloc(MOST_RANKS, sizeof *peers);
     int tasks = 0, rank = -1;
-    bool good =
-        peers != NULL && read_arguments(a, &wanted) == MU_OK && find_task(peers, &tasks, &rank) == MU_OK;
+    bool good = peers != NULL && read_arguments(a, &wanted) == MU_OK && find_task(peers, &tasks, &rank) == MU_OK;
     if (good && tasks < 2) {
-        puts(
-            wanted.json
-                ? "{\"processes\":1,\"tasks\":[],\"pairs\":[]}"
-                : "This process is alone: no cluster is set (MUSTER_CLUSTER, TF_CONFIG, RANK, MPI, Slurm), so there is "
-                  "nothing to check.\nTry `muster launch -n 4 -- muster doctor`.");
+        puts(wanted.json ? "{\"processes\":1,\"tasks\":[],\"pairs\":[]}"
+                         : "This process is alone: no cluster is set (MUSTER_CLUSTER, TF_CONFIG, RANK, MPI, Slurm), so "
+                           "there is nothing to check.\nTry `muster launch -n 4 -- muster doctor`.");
     } else if (good) {
         good = examine(peers, tasks, rank, &wanted) == MU_OK;
     }
@@ -417,11 +415,11 @@ const mu_tool_command mu__tool_doctor = {
     .name = "muster doctor",
     .usage = "[--json] [--timeout SECONDS]",
     .summary = "check in each process of a cluster whether all reach each other, and how fast",
-    .description = "Run in each process of a cluster, in place of the program. The processes join as a strategy's "
-                   "would, with the same key, and measure the network between each pair. Rank 0 prints one table: "
-                   "hosts, versions, cores and clocks, then round trips and bandwidth, then what stands out: a slow "
-                   "or lossy network, a clock that is off, kernels that differ. A process that is missing or silent "
-                   "is an error that names it.",
+    .description =
+        "Run in each process of a cluster, in place of the program. The processes join as a strategy's would, with the "
+        "same key, and measure the network between each pair. Rank 0 prints one table: hosts, versions, cores and "
+        "clocks, then round trips and bandwidth, then what stands out: a slow or lossy network, a clock that is off, "
+        "kernels that differ. A process that is missing or silent is an error that names it.",
     .example = "muster launch -n 4 -- muster doctor\n",
     .options = options,
     .run = run,

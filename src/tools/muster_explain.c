@@ -13,7 +13,7 @@
 
 // All spans of one name, over all replicas.
 typedef struct kernel_row {
-    const char *name;  // borrowed from the JSON
+    const char *name; // borrowed from the JSON
     int64_t count;
     double us;
 } kernel_row;
@@ -29,14 +29,20 @@ typedef struct intervals {
 
 typedef struct replica_row {
     int64_t id;
-    double first, last;           // microseconds of the trace's clock
+    double first, last; // microseconds of the trace's clock
     double kernels, collectives, input;
-    intervals under_way, waits;   // reductions that run during the replica's work, and its own time in collectives
+    intervals under_way, waits; // reductions that run during the replica's work, and its own time in collectives
 } replica_row;
 
 typedef struct explained {
-    struct { kernel_row *items; size_t n, capacity; } kernels;
-    struct { replica_row *items; size_t n, capacity; } replicas;
+    struct {
+        kernel_row *items;
+        size_t n, capacity;
+    } kernels;
+    struct {
+        replica_row *items;
+        size_t n, capacity;
+    } replicas;
 } explained;
 
 static replica_row *replica_of(explained *e, int64_t id, double begin)
@@ -117,10 +123,7 @@ static int by_id(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static double share(double part, double whole)
-{
-    return whole > 0 ? 100 * part / whole : 0;
-}
+static double share(double part, double whole) { return whole > 0 ? 100 * part / whole : 0; }
 
 static void print_replicas(const explained *e)
 {
@@ -229,11 +232,9 @@ static mu_status collect(const json_t *root, const char *path, explained *e)
     const json_t *events = json_is_array(root) ? root : json_object_get(root, "traceEvents"), *event;
     size_t i;
     if (!json_is_array(events))
-        return mu__error(MU_DATA_LOSS, "'%s' has no list \"traceEvents\"; it is not a timeline as MUSTER_TRACE "
-                                       "writes it",
-                         path);
-    json_array_foreach(events, i, event)
-        MU_TRY(add_span(e, event));
+        return mu__error(MU_DATA_LOSS,
+                         "'%s' has no list \"traceEvents\"; it is not a timeline as MUSTER_TRACE writes it", path);
+    json_array_foreach(events, i, event) MU_TRY(add_span(e, event));
     if (e->replicas.n == 0)
         return mu__error(MU_DATA_LOSS, "'%s' has no spans: did the program run a traced function?", path);
     qsort(e->kernels.items, e->kernels.n, sizeof *e->kernels.items, by_time);

@@ -12,7 +12,7 @@
 #include <math.h>
 
 typedef struct summary {
-    double low, high, mean;  // NaN if there are no finite elements
+    double low, high, mean; // NaN if there are no finite elements
     int64_t not_finite;
 } summary;
 
@@ -122,9 +122,8 @@ static bool print_json(const mu_tensor_file *file)
         }
         json_array_append_new(list, entry_json(&file->entries.items[i], &s));
     }
-    json_t *root = json_pack("{s:s, s:s, s:I, s:o, s:o}", "path", file->path, "format", file->format->name,
-                             "bytes", (json_int_t)file->data_bytes,
-                             "metadata", metadata_json(file), "tensors", list);
+    json_t *root = json_pack("{s:s, s:s, s:I, s:o, s:o}", "path", file->path, "format", file->format->name, "bytes",
+                             (json_int_t)file->data_bytes, "metadata", metadata_json(file), "tensors", list);
     const bool ok = root && json_dumpf(root, stdout, JSON_INDENT(2)) == 0 && putchar('\n') != EOF;
     if (!ok)
         mu__error(MU_RESOURCE_EXHAUSTED, "cannot write the description of %s to standard output", file->path);
@@ -168,10 +167,9 @@ const mu_tool_command mu__tool_inspect = {
     .summary = "print the tensors of a file: type, shape, bytes, range and mean",
     .description = "Prints the tensors of a safetensors file, of Keras's .weights.h5 or .keras, of a TensorFlow "
                    "checkpoint (PREFIX or PREFIX.index) or of an .npz archive; of Keras's JSON, the layers of the "
-                   "model. For each tensor: name, element type, "
-                   "shape, size in bytes, minimum, maximum and mean of the finite elements, and the number of elements "
-                   "that are NaN or infinite. With --json also the texts that the file has, such as the configuration "
-                   "of a model.",
+                   "model. For each tensor: name, element type, shape, size in bytes, minimum, maximum and mean of the "
+                   "finite elements, and the number of elements that are NaN or infinite. With --json also the texts "
+                   "that the file has, such as the configuration of a model.",
     .example = "muster inspect fashion_mnist.safetensors\n",
     .options = options,
     .needs = "it needs the name of one file",

@@ -20,11 +20,11 @@ static mu_status read_task(const mu_tool_arguments *a, int *worker)
     const char *task = a->values[TASK];
     int end = 0;
     if (strncmp(task, job, sizeof job - 1) != 0 || !isdigit((unsigned char)task[sizeof job - 1]) ||
-        sscanf(task + sizeof job - 1, "%5d%n", worker, &end) != 1 ||
-        task[sizeof job - 1 + (size_t)end] != '\0' || *worker < 0 || *worker >= MU_MOST_BEARER)
+        sscanf(task + sizeof job - 1, "%5d%n", worker, &end) != 1 || task[sizeof job - 1 + (size_t)end] != '\0' ||
+        *worker < 0 || *worker >= MU_MOST_BEARER)
         return mu__tool_wrong(a, TASK,
-                              "worker:0, worker:1, …; a coordinator, a parameter server and the workers of "
-                              "other strategies need the cluster's key itself");
+                              "worker:0, worker:1, …; a coordinator, a parameter server and the workers of other "
+                              "strategies need the cluster's key itself");
     return MU_OK;
 }
 
@@ -64,13 +64,13 @@ const mu_tool_command mu__tool_key = {
     .name = "muster key",
     .usage = "[--for worker:N]",
     .summary = "make a key for a cluster, or for one of its workers",
-    .description = "Prints a new random key for a cluster. A process that has it can be any task.\n\n"
-                   "With --for worker:N it prints the key of one worker of a cluster with parameter servers, derived "
-                   "from the cluster's key, which it reads from MUSTER_CLUSTER_KEY_FILE or MUSTER_CLUSTER_KEY. A "
-                   "worker that gets this key instead of the cluster's (in the same variables) proves with it that it "
-                   "is worker N. It cannot be another task, and cannot stop or clear a server. The coordinator and the "
-                   "parameter servers keep the cluster's key; their settings do not change. `muster launch --workers` "
-                   "gives each worker its own key.",
+    .description =
+        "Prints a new random key for a cluster. A process that has it can be any task.\n\n"
+        "With --for worker:N it prints the key of one worker of a cluster with parameter servers, derived from the "
+        "cluster's key, which it reads from MUSTER_CLUSTER_KEY_FILE or MUSTER_CLUSTER_KEY. A worker that gets this key "
+        "instead of the cluster's (in the same variables) proves with it that it is worker N. It cannot be another "
+        "task, and cannot stop or clear a server. The coordinator and the parameter servers keep the cluster's key; "
+        "their settings do not change. `muster launch --workers` gives each worker its own key.",
     .example = "umask 077\nmuster key > cluster.key\n"
                "MUSTER_CLUSTER_KEY_FILE=cluster.key muster key --for worker:3 > worker-3.key\n",
     .options = options,

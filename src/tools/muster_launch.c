@@ -36,12 +36,12 @@ typedef struct launch {
     struct pollfd *polled;
     mu_guard guard;
     mu_screen screen;
-    int signals;          // signalfd
+    int signals; // signalfd
     int alive;
-    int first, code;      // the rank that failed first, and its exit code; -1: none
-    bool interrupted;     // by a signal to the launcher, or by the timeout: no restart
+    int first, code;  // the rank that failed first, and its exit code; -1: none
+    bool interrupted; // by a signal to the launcher, or by the timeout: no restart
     bool ending;
-    int64_t kill_at;      // when ranks that are still alive are killed
+    int64_t kill_at; // when ranks that are still alive are killed
 } launch;
 
 // ---- Arguments ----------------------------------------------------------------------------------
@@ -50,17 +50,26 @@ enum { PROCESSES, WORKERS, SERVERS, REPLICAS, MAX_RESTARTS, GRACE, TIMEOUT };
 
 static const mu_tool_option options[] = {
     [PROCESSES] = {.letter = 'n', .value = "PROCESSES", .text = "number of processes, 1 to 1024"},
-    [WORKERS] = {.name = "workers", .value = "N",
+    [WORKERS] = {.name = "workers",
+                 .value = "N",
                  .text = "instead of -n: run the program once, as the coordinator of so many workers (`muster serve`)"},
     [SERVERS] = {.name = "ps", .value = "N", .text = "with --workers: number of parameter servers (`muster serve`)"},
-    [REPLICAS] = {.name = "replicas", .value = "N", .initial = "0",
-                  .text = "CPU devices of each process, at most 256; 0: MUSTER_CPU_DEVICES, else one per core of its "
-                          "share"},
-    [MAX_RESTARTS] = {.name = "max-restarts", .value = "N", .initial = "0",
+    [REPLICAS] =
+        {.name = "replicas",
+         .value = "N",
+         .initial = "0",
+         .text = "CPU devices of each process, at most 256; 0: MUSTER_CPU_DEVICES, else one per core of its share"},
+    [MAX_RESTARTS] = {.name = "max-restarts",
+                      .value = "N",
+                      .initial = "0",
                       .text = "how many times to start all processes again after a failure"},
-    [GRACE] = {.name = "grace", .value = "SECONDS", .initial = "10",
+    [GRACE] = {.name = "grace",
+               .value = "SECONDS",
+               .initial = "10",
                .text = "time between asking the processes to end (SIGTERM) and killing them (SIGKILL)"},
-    [TIMEOUT] = {.name = "timeout", .value = "SECONDS", .initial = "0",
+    [TIMEOUT] = {.name = "timeout",
+                 .value = "SECONDS",
+                 .initial = "0",
                  .text = "end the job after this time; 0: no limit"},
     {.text = NULL},
 };
@@ -69,8 +78,9 @@ static mu_status read_processes(const mu_tool_arguments *a, mu_launch_options *o
 {
     const bool equal = a->values[PROCESSES] != NULL;
     if (!equal && a->values[WORKERS] == NULL && a->values[SERVERS] == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "muster launch: -n is missing; give the number of processes, or that of "
-                         "--workers and of --ps");
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "muster launch: -n is missing; give the number of processes, or that of --workers and of --ps");
     if (equal == (a->values[WORKERS] != NULL) || equal == (a->values[SERVERS] != NULL))
         return mu__error(MU_INVALID_ARGUMENT, "muster launch: give either -n PROCESSES, or --workers N and --ps N");
     if (equal)
@@ -164,7 +174,9 @@ static mu_status start_rank(launch *l, int r)
     rank *one = &l->ranks[r];
     for (int i = 0; i < 2; i++)
         mu__relay_close(&one->streams[i], &l->screen);
-    *one = (rank){.pid = started.pid, .started_ns = mu__now_ns(), .quick = one->quick,
+    *one = (rank){.pid = started.pid,
+                  .started_ns = mu__now_ns(),
+                  .quick = one->quick,
                   .streams = {{.fd = started.out, .rank = r, .out = STDOUT_FILENO, .bar = started.terminal},
                               {.fd = started.err, .rank = r, .out = STDERR_FILENO}}};
     l->alive += started.pid > 0;
@@ -361,8 +373,9 @@ static mu_status make_key(launch *l)
     if (l->options.workers > 0 && version >= MU_WIRE_BEARERS)
         return make_keyring(l);
     if (l->options.workers > 0)
-        mu__screen_say(&l->screen, "muster launch: MUSTER_WIRE_VERSION is %d, which has no keys of workers: each gets "
-                       "the job's key", version);
+        mu__screen_say(
+            &l->screen,
+            "muster launch: MUSTER_WIRE_VERSION is %d, which has no keys of workers: each gets the job's key", version);
     return MU_OK;
 }
 
@@ -457,8 +470,8 @@ const mu_tool_command mu__tool_launch = {
     .description = "Runs a program as several processes (ranks) on this machine. Each one gets the whole cluster in "
                    "TF_CONFIG, a key for the job, and its share of the cores. Lines of output are prefixed with the "
                    "rank that wrote them; one progress bar is shown.\n\n"
-                   "When the first rank fails, the launcher ends the others, with all processes that they started. "
-                   "The exit code is that of the first failure; 128 + N if signal N killed the rank.\n\n"
+                   "When the first rank fails, the launcher ends the others, with all processes that they started. The "
+                   "exit code is that of the first failure; 128 + N if signal N killed the rank.\n\n"
                    "With --workers and --ps, the program runs once, as the chief that coordinates workers and "
                    "parameter servers. A worker or server that ends is started again. When the program ends, all "
                    "others are ended, and its exit code is the launcher's. The chief and the parameter servers get the "

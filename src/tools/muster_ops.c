@@ -56,9 +56,8 @@ static const char *no_lowering_reason(const mu_op *op)
 
 static void reasons_text(const mu_op *op, char text[REASON_BYTES])
 {
-    snprintf(text, REASON_BYTES, "%s%s%s%s", op->grad ? "" : no_gradient_reason(op),
-             op->grad || lowers(op) ? "" : "; ", lowers(op) ? "" : "stablehlo: ",
-             lowers(op) ? "" : no_lowering_reason(op));
+    snprintf(text, REASON_BYTES, "%s%s%s%s", op->grad ? "" : no_gradient_reason(op), op->grad || lowers(op) ? "" : "; ",
+             lowers(op) ? "" : "stablehlo: ", lowers(op) ? "" : no_lowering_reason(op));
 }
 
 static void print_op(const mu_op *op)
@@ -70,10 +69,7 @@ static void print_op(const mu_op *op)
 }
 
 // All ops, and after them the fused ones; NULL after the last.
-static const mu_op *op_at(int i)
-{
-    return i < mu__op_count() ? mu__op_at(i) : mu__fused_op_at(i - mu__op_count());
-}
+static const mu_op *op_at(int i) { return i < mu__op_count() ? mu__op_at(i) : mu__fused_op_at(i - mu__op_count()); }
 
 static bool run(const mu_tool_arguments *a)
 {

@@ -20,8 +20,8 @@
 // A published plugin: the word for it, the name under which programs find it, and where it comes from.
 typedef struct published {
     const char *word, *name, *package, *version, *sha256;
-    const char *library;  // in the wheel
-    const char *tells;    // what it needs
+    const char *library; // in the wheel
+    const char *tells;   // what it needs
 } published;
 
 static const published plugins[] = {
@@ -84,10 +84,27 @@ static mu_status fetch(const published *plugin, const char *folder)
     FILE *file = fopen(list, "we");
     if (!file || fputs(text, file) < 0 || fclose(file) != 0)
         return mu__error(MU_PERMISSION_DENIED, "muster plugin: %s cannot be written: %s", list, strerror(errno));
-    const char *const words[] = {"python3", "-m", "pip", "download", "--no-deps", "--require-hashes",
-                                 "--only-binary=:all:", "--platform", "manylinux_2_31_x86_64", "--platform",
-                                 "manylinux_2_27_x86_64", "--implementation", "cp", "--python-version", "3.11",
-                                 "--disable-pip-version-check", "--dest", folder, "--requirement", list, NULL};
+    const char *const words[] = {"python3",
+                                 "-m",
+                                 "pip",
+                                 "download",
+                                 "--no-deps",
+                                 "--require-hashes",
+                                 "--only-binary=:all:",
+                                 "--platform",
+                                 "manylinux_2_31_x86_64",
+                                 "--platform",
+                                 "manylinux_2_27_x86_64",
+                                 "--implementation",
+                                 "cp",
+                                 "--python-version",
+                                 "3.11",
+                                 "--disable-pip-version-check",
+                                 "--dest",
+                                 folder,
+                                 "--requirement",
+                                 list,
+                                 NULL};
     return run_python(words, "the download");
 }
 
@@ -117,7 +134,7 @@ static mu_status put(const published *plugin, const char *from, const char *fold
     MU_TRY(sync_path(library));
     if (rename(library, path) != 0)
         return mu__error(MU_PERMISSION_DENIED, "muster plugin: %s cannot become %s: %s", library, path,
-            strerror(errno));
+                         strerror(errno));
     return sync_path(own);
 }
 
@@ -148,15 +165,16 @@ static bool run(const mu_tool_arguments *a)
         return false;
     }
     if (!mu__pjrt_folder(folder)) {
-        mu__error(MU_FAILED_PRECONDITION, "muster plugin: there is no folder for plugins; set MUSTER_PJRT_PATH or "
-            "HOME");
+        mu__error(MU_FAILED_PRECONDITION,
+                  "muster plugin: there is no folder for plugins; set MUSTER_PJRT_PATH or HOME");
         return false;
     }
     for (size_t i = 0; i < MU_COUNT(plugins); i++)
         if (strcmp(plugins[i].word, a->operands[1]) == 0)
             return install(&plugins[i], folder) == MU_OK;
-    mu__error(MU_INVALID_ARGUMENT, "muster plugin: no published plugin is called '%s'; there are cpu (%s), cuda13 (%s) "
-              "and tpu (%s)", a->operands[1], plugins[0].tells, plugins[1].tells, plugins[2].tells);
+    mu__error(MU_INVALID_ARGUMENT,
+              "muster plugin: no published plugin is called '%s'; there are cpu (%s), cuda13 (%s) and tpu (%s)",
+              a->operands[1], plugins[0].tells, plugins[1].tells, plugins[2].tells);
     return false;
 }
 
@@ -164,11 +182,10 @@ const mu_tool_command mu__tool_plugin = {
     .name = "muster plugin",
     .usage = "install cpu|cuda13|tpu",
     .summary = "install a PJRT plugin",
-    .description =
-        "Fetches the published plugin for processors (cpu), NVIDIA GPUs (cuda13) or TPUs (tpu) through pip, which "
-        "compares it with the hash that this version of Muster knows, and puts its library into the folder of "
-        "MUSTER_PJRT_PATH, by default muster/plugins in XDG_DATA_HOME or ~/.local/share. Programs find it there: its "
-        "devices are XLA_CPU:0, GPU:0 or TPU:0 and so on.",
+    .description = "Fetches the published plugin for processors (cpu), NVIDIA GPUs (cuda13) or TPUs (tpu) through pip, "
+                   "which compares it with the hash that this version of Muster knows, and puts its library into the "
+                   "folder of MUSTER_PJRT_PATH, by default muster/plugins in XDG_DATA_HOME or ~/.local/share. Programs "
+                   "find it there: its devices are XLA_CPU:0, GPU:0 or TPU:0 and so on.",
     .example = "muster plugin install cpu\nmuster devices\n",
     .needs = "expected install and the name of a plugin: cpu, cuda13 or tpu",
     .fewest = 2,

@@ -7,8 +7,8 @@
 #include <muster/server.h>
 
 enum { JOB, TASK, ADDRESS, MAX_BYTES, DRAIN };
-#define POLL_NS  20000000
-#define GRACE_S  10.0 // that a server needs to end beside its calls
+#define POLL_NS 20000000
+#define GRACE_S 10.0 // that a server needs to end beside its calls
 
 static const char *const jobs[] = {"worker", "ps", NULL};
 
@@ -56,8 +56,12 @@ static mu_server *make_server(const mu_tool_arguments *a)
     mu_cluster *cluster = find_cluster(a, job, task);
     if (cluster == NULL)
         return NULL;
-    mu_server_args args = {.size = sizeof args, .cluster = cluster, .job_name = job, .task_index = task,
-                           .given = a->values[TASK] != NULL ? ".task_index" : NULL, .max_bytes = (int64_t)max_bytes};
+    mu_server_args args = {.size = sizeof args,
+                           .cluster = cluster,
+                           .job_name = job,
+                           .task_index = task,
+                           .given = a->values[TASK] != NULL ? ".task_index" : NULL,
+                           .max_bytes = (int64_t)max_bytes};
     const bool named = job != NULL || mu_cluster_task_type(cluster) != NULL;
     mu_server *server = mu_server_new_with(&args);
     if (server == NULL && !named && mu_error_code() == MU_INVALID_ARGUMENT)
@@ -85,9 +89,10 @@ static mu_status wait_for_end(mu_rpc_client *client, const char *address)
     }
     if (mu_rpc_client_server(client) == 0)
         return MU_OK;
-    return mu__error(MU_DEADLINE_EXCEEDED, "the server at %s takes no new calls, but has not ended after %g s; see "
-                     "what it does (MUSTER_LOG=info), or raise MUSTER_DRAIN, which both processes read", address,
-                     most);
+    return mu__error(MU_DEADLINE_EXCEEDED,
+                     "the server at %s takes no new calls, but has not ended after %g s; see what it does "
+                     "(MUSTER_LOG=info), or raise MUSTER_DRAIN, which both processes read",
+                     address, most);
 }
 
 static int drain_main(const char *text)
@@ -125,16 +130,15 @@ const mu_tool_command mu__tool_serve = {
     .name = "muster serve",
     .usage = "[OPTION]...",
     .summary = "be a worker or a parameter server of a cluster",
-    .description =
-        "Serves a coordinator: keeps variables, and applies to them what the coordinator and the workers "
-        "send. Its task and the addresses come from TF_CONFIG or another source that `muster config` lists, "
-        "or from the options.\n\n"
-        "Prints the address at which it listens, \"muster://HOST:PORT\", and serves until SIGTERM or "
-        "SIGINT. Then it refuses new calls, waits up to MUSTER_DRAIN seconds for those that run, and ends "
-        "with the exit code 0. `muster serve --drain HOST:PORT` requests the same from another machine, with the "
-        "cluster's key, and returns when the server has ended. With MUSTER_METRICS_PORT it answers GET "
-        "/metrics on the loopback. Between hosts, all processes need the same MUSTER_CLUSTER_KEY; a worker "
-        "may use a key of its own instead, which `muster key --for worker:N` derives from it.",
+    .description = "Serves a coordinator: keeps variables, and applies to them what the coordinator and the workers "
+                   "send. Its task and the addresses come from TF_CONFIG or another source that `muster config` lists, "
+                   "or from the options.\n\n"
+                   "Prints the address at which it listens, \"muster://HOST:PORT\", and serves until SIGTERM or "
+                   "SIGINT. Then it refuses new calls, waits up to MUSTER_DRAIN seconds for those that run, and ends "
+                   "with the exit code 0. `muster serve --drain HOST:PORT` requests the same from another machine, "
+                   "with the cluster's key, and returns when the server has ended. With MUSTER_METRICS_PORT it answers "
+                   "GET /metrics on the loopback. Between hosts, all processes need the same MUSTER_CLUSTER_KEY; a "
+                   "worker may use a key of its own instead, which `muster key --for worker:N` derives from it.",
     .example = "muster serve --job ps --address 127.0.0.1:2222\nmuster serve --drain 127.0.0.1:2222\n",
     .options = options,
     .needs = "it takes no operands",

@@ -8,8 +8,8 @@
 #include "base/base.h"
 
 typedef struct mu_tool_option {
-    const char *name;           // long name, without dashes; NULL: none
-    char letter;                // short name; 0: none
+    const char *name; // long name, without dashes; NULL: none
+    char letter;      // short name; 0: none
     bool required;
     const char *value;          // name of its value, such as "SECONDS"; NULL: the option has none
     const char *initial;        // value if the option is not given; NULL: none
@@ -31,15 +31,15 @@ typedef struct mu_tool_arguments {
 } mu_tool_arguments;
 
 typedef struct mu_tool_command {
-    const char *name;        // "muster launch"
-    const char *usage;       // arguments, as in the first line of the help
-    const char *summary;     // one phrase
-    const char *description; // paragraphs, separated by empty lines
-    const char *example;     // command lines, each ended by a newline; NULL: none
+    const char *name;              // "muster launch"
+    const char *usage;             // arguments, as in the first line of the help
+    const char *summary;           // one phrase
+    const char *description;       // paragraphs, separated by empty lines
+    const char *example;           // command lines, each ended by a newline; NULL: none
     const mu_tool_option *options; // ends with text NULL; NULL: none
-    const char *needs;       // what is wrong if there are fewer or more operands, as a clause
-    int fewest, most;        // number of operands; most -1: any number
-    bool ends_at_operand;    // options after the first operand belong to that, as for a program to run
+    const char *needs;             // what is wrong if there are fewer or more operands, as a clause
+    int fewest, most;              // number of operands; most -1: any number
+    bool ends_at_operand;          // options after the first operand belong to that, as for a program to run
     // One of the two. `run` is called between mu_init and mu_exit and returns whether it succeeded; the error record
     // says what failed. `main` starts and ends the library itself and returns the exit code.
     bool (*run)(const mu_tool_arguments *arguments);

@@ -34,7 +34,7 @@ typedef struct worker {
     mu_accumulator *accumulator;
     mu_cancellation *cancellation;
     int required;
-    double value;       // what a take returned, or what is applied
+    double value; // what a take returned, or what is applied
     mu_status status;
 } worker;
 
@@ -196,7 +196,7 @@ static void ps_146(void)
     start_take(&five, a, 5);
     start_take(&one, a, 1);
     apply(a, 7, 0);
-    CHECK(count_of(a) == 1);   // the head of the queue holds it up
+    CHECK(count_of(a) == 1); // the head of the queue holds it up
     CHECK(mu_cancellation_cancel(five.cancellation) == MU_OK);
     pthread_join(five.thread, NULL);
     pthread_join(one.thread, NULL);
@@ -212,7 +212,7 @@ static void ps_148(void)
     CHECK(mu_accumulator_set_global_step(a, 3) == MU_OK);
     apply(a, 6, 3);
     CHECK(count_of(a) == 3 && take(a, 3) == 3);
-    apply(a, 1, 3);            // behind: dropped
+    apply(a, 1, 3); // behind: dropped
     CHECK(count_of(a) == 0);
     apply(a, 1, 4);
     CHECK(count_of(a) == 1);
@@ -245,7 +245,10 @@ static void ps_152(void)
     mu_accumulator *a = mu_sparse_conditional_accumulator(MU_F32);
     mu_accumulator *two = mu_sparse_conditional_accumulator(MU_F32, .shape = &(mu_shape){2, {2, MU_UNKNOWN}});
     mu_tensor *one_row = rows(1, 2, (double[]){1, 2});
-    const struct { mu_accumulator *accumulator; mu_tensor *indices, *values; } wrong[] = {
+    const struct {
+        mu_accumulator *accumulator;
+        mu_tensor *indices, *values;
+    } wrong[] = {
         {a, mu_reshape(LONGS(0, 1), 2, (int64_t[]){1, 2}), one_row},
         {a, LONGS(0), scalar(1)},
         {a, LONGS(0, 1), one_row},
@@ -276,20 +279,8 @@ static void ps_154(void)
 }
 
 const one_case accumulator_cases[] = {
-    {"ps-133", ps_133, NULL},
-    {"ps-134", ps_134, NULL},
-    {"ps-136", ps_136, NULL},
-    {"ps-137", ps_137, NULL},
-    {"ps-139", ps_139, NULL},
-    {"ps-140", ps_140, NULL},
-    {"ps-142", ps_142, NULL},
-    {"ps-143", ps_143, NULL},
-    {"ps-145", ps_145, NULL},
-    {"ps-146", ps_146, NULL},
-    {"ps-148", ps_148, NULL},
-    {"ps-149", ps_149, NULL},
-    {"ps-151", ps_151, NULL},
-    {"ps-152", ps_152, NULL},
-    {"ps-154", ps_154, NULL},
-    {0},
+    {"ps-133", ps_133, NULL}, {"ps-134", ps_134, NULL}, {"ps-136", ps_136, NULL}, {"ps-137", ps_137, NULL},
+    {"ps-139", ps_139, NULL}, {"ps-140", ps_140, NULL}, {"ps-142", ps_142, NULL}, {"ps-143", ps_143, NULL},
+    {"ps-145", ps_145, NULL}, {"ps-146", ps_146, NULL}, {"ps-148", ps_148, NULL}, {"ps-149", ps_149, NULL},
+    {"ps-151", ps_151, NULL}, {"ps-152", ps_152, NULL}, {"ps-154", ps_154, NULL}, {0},
 };

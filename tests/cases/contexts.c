@@ -41,7 +41,8 @@ static void core_005(void)
 {
     mu_strategy *first = mirrored(2), *second = mirrored(2);
     MU_SCOPE(first) {
-        MU_SCOPE(second) {}
+        MU_SCOPE(second) {
+        }
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
         CHECK(mu_get_strategy() == first);
     }
@@ -131,7 +132,8 @@ static mu_value *wrong_places(mu_value *arguments, void *arg)
     (void)arguments;
     mu_strategy *s = arg;
     CHECK(!mu_in_cross_replica_context() && mu_get_strategy() == s && mu_replica_count() == 2);
-    MU_SCOPE(s) {}
+    MU_SCOPE(s) {
+    }
     EXPECT_ERROR(MU_FAILED_PRECONDITION);
     CHECK(!mu_reduce(s, MU_SUM, mu_of(scalar(1))));
     EXPECT_ERROR(MU_FAILED_PRECONDITION);

@@ -11,10 +11,7 @@ typedef struct call {
     int runs;
 } call;
 
-static void call_destroy(void *object)
-{
-    mu_release(((call *)object)->closure.output);
-}
+static void call_destroy(void *object) { mu_release(((call *)object)->closure.output); }
 
 static mu_type call_type = {.name = "test call", .destroy = call_destroy};
 
@@ -130,7 +127,7 @@ static void ps_046(void)
 
 typedef struct waiter {
     mu_closure_queue *queue;
-    call *putting;          // NULL: waits
+    call *putting; // NULL: waits
     mu_status status;
     atomic_bool returned;
 } waiter;
@@ -198,11 +195,6 @@ static void ps_049(void)
 }
 
 const one_case coordinator_cases[] = {
-    {"ps-043", ps_043, NULL},
-    {"ps-044", ps_044, NULL},
-    {"ps-046", ps_046, NULL},
-    {"ps-047", ps_047, NULL},
-    {"ps-049", ps_049, NULL},
-    {"ps-050", ps_050, NULL},
-    {NULL, NULL, NULL},
+    {"ps-043", ps_043, NULL}, {"ps-044", ps_044, NULL}, {"ps-046", ps_046, NULL}, {"ps-047", ps_047, NULL},
+    {"ps-049", ps_049, NULL}, {"ps-050", ps_050, NULL}, {NULL, NULL, NULL},
 };

@@ -5,7 +5,8 @@
 static mu_variable *zero(mu_strategy *strategy)
 {
     mu_variable *v = NULL;
-    MU_SCOPE(strategy) v = mu_variable_new(scalar(0), "v");
+    MU_SCOPE(strategy)
+        v = mu_variable_new(scalar(0), "v");
     return v;
 }
 
@@ -97,7 +98,8 @@ static void ps_037(void)
     for (int parts = 1; parts <= 2; parts++) {
         mu_strategy *strategy = on_workers(1, 2, mu_fixed_shards_partitioner(parts));
         mu_variable *v = NULL;
-        MU_SCOPE(strategy) v = mu_variable_new(mu_zeros(MU_F32, 1, (int64_t[]){8}), .aggregation = MU_AGGREGATION_SUM);
+        MU_SCOPE(strategy)
+            v = mu_variable_new(mu_zeros(MU_F32, 1, (int64_t[]){8}), .aggregation = MU_AGGREGATION_SUM);
         mu_run(strategy, mu_function_new(assign_rows, v), NULL);
         EXPECT(mu_of(mu_variable_read(v)), 10, 1, 2, 3, 4, 5, 6, 7);
         for (int i = 0; i < mu_variable_shard_count(v); i++)
@@ -110,14 +112,17 @@ static void ps_038(void)
     mu_strategy *strategy = on_workers(1, 1, NULL);
     mu_variable *v = NULL;
     double first[2] = {0}, second[2] = {0};
-    MU_SCOPE(strategy) v = mu_variable_new(scalar(1));
-    MU_CACHE_VARIABLE_READS {
+    MU_SCOPE(strategy)
+        v = mu_variable_new(scalar(1));
+    MU_CACHE_VARIABLE_READS
+    {
         first[0] = value_of(v);
         mu_variable_assign(v, scalar(5));
         first[1] = value_of(v);
     }
     mu_variable_assign(v, scalar(2));
-    MU_CACHE_VARIABLE_READS {
+    MU_CACHE_VARIABLE_READS
+    {
         second[0] = 3 * value_of(v);
         mu_variable_assign(v, scalar(3));
         second[1] = 3 * value_of(v);
@@ -132,7 +137,8 @@ static mu_value *read_twice(mu_value *arguments, void *arg)
 {
     mu_tensor *last = NULL;
     (void)arguments;
-    MU_CACHE_VARIABLE_READS {
+    MU_CACHE_VARIABLE_READS
+    {
         (void)mu_variable_read(arg);
         mu_variable_assign(arg, scalar(5));
         last = mu_variable_read(arg);
@@ -145,7 +151,8 @@ static void ps_040(void)
     mu_strategy *strategy = on_workers(1, 1, NULL);
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_variable *v = NULL;
-    MU_SCOPE(strategy) v = mu_variable_new(scalar(1));
+    MU_SCOPE(strategy)
+        v = mu_variable_new(scalar(1));
     EXPECT(mu_fetch(mu_schedule(c, mu_function_new(read_twice, v))), 1);
     CHECK(mu_join(c) == MU_OK && value_of(v) == 5);
     mu_variable_assign(v, scalar(4));
@@ -164,7 +171,8 @@ static void ps_041(void)
     mu_strategy *strategy = on_workers(2, 1, NULL);
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_variable *v = NULL;
-    MU_SCOPE(strategy) v = mu_variable_new(scalar(5), .aggregation = MU_AGGREGATION_SUM);
+    MU_SCOPE(strategy)
+        v = mu_variable_new(scalar(5), .aggregation = MU_AGGREGATION_SUM);
     mu_schedule(c, mu_function_new(assign_id, v));
     CHECK(mu_join(c) == MU_OK);
     CHECK(value_of(v) == 1);
@@ -288,7 +296,7 @@ static void ps_062(void)
 
 typedef struct flaky_task {
     mu_task task;
-    atomic_int *left;     // calls that will not reach server 0
+    atomic_int *left; // calls that will not reach server 0
 } flaky_task;
 
 static mu_value *flaky_call(mu_task *task, mu_function *function, mu_value *arguments, mu_task_failure *failure)

@@ -40,7 +40,7 @@ static void core_115(void)
     CHECK(!mu_hierarchical_copy(-1));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
     mu_strategy *s = mu_mirrored_strategy(.replicas = 2, .cross_device_ops = mu_nccl_all_reduce(1));
-    EXPECT(mu_reduce(s, MU_SUM, PER_REPLICA(1, 2)), 3);  // a hint: without GPUs the default way, with a warning
+    EXPECT(mu_reduce(s, MU_SUM, PER_REPLICA(1, 2)), 3); // a hint: without GPUs the default way, with a warning
 }
 
 static mu_value *slices_of(int n, mu_tensor *indices, mu_tensor *values)
@@ -215,7 +215,9 @@ static void core_130(void)
 static void core_131(void)
 {
     mu_group *first = mu__give(mu__group_new(2, "first")), *second = mu__give(mu__group_new(2, "second"));
-    rank all[] = {{.group = first, .in = {1}}, {.group = first, .rank = 1, .in = {2}}, {.group = second, .in = {3}},
+    rank all[] = {{.group = first, .in = {1}},
+                  {.group = first, .rank = 1, .in = {2}},
+                  {.group = second, .in = {3}},
                   {.group = second, .rank = 1, .in = {4}}};
     join_all(4, all);
     CHECK(all[0].out[0] == 3 && all[1].out[0] == 3 && all[2].out[0] == 7 && all[3].out[0] == 7);

@@ -12,10 +12,7 @@ static mu_value *count_up(mu_strategy *strategy, mu_value *arguments, void *arg)
 
 // ---- Replicas that disagree ---------------------------------------------------------------------
 
-static bool is_first(void)
-{
-    return mu_scalar(mu_replica_id()) == 0;
-}
+static bool is_first(void) { return mu_scalar(mu_replica_id()) == 0; }
 
 static mu_value *merge_or_reduce(mu_value *arguments, void *arg)
 {
@@ -64,7 +61,7 @@ static void wrong_place(void)
 {
     mu_strategy *s = mirrored(2);
     int merges = 0;
-    CHECK(traced(s, merge_only, &merges) && merges == 1);  // once for all replicas, when it is traced
+    CHECK(traced(s, merge_only, &merges) && merges == 1); // once for all replicas, when it is traced
     merges = 0;
     MU_SCOPE(s)
         CHECK(!mu_merge_call(count_up, &merges, NULL));
@@ -178,7 +175,7 @@ static void own_reduction(void)
 // ---- Many steps, some of which fail -------------------------------------------------------------
 
 typedef struct flaky {
-    int failing, place;  // which replica fails, and where
+    int failing, place; // which replica fails, and where
     mu_variable *variable;
 } flaky;
 

@@ -25,7 +25,8 @@ static void check_parts(int line, void *dataset, int n, const int *sizes, int n_
         fail_case(line, "%d parts and %d elements, expected %d and %d", part, seen, n, n_values);
 }
 
-#define PARTS(...) (int)MU_COUNT(((int[]){__VA_ARGS__})), (int[]){__VA_ARGS__}
+#define PARTS(...) \
+    (int)MU_COUNT(((int[]){__VA_ARGS__})), (int[]) { __VA_ARGS__ }
 
 // Elements 0, 1, … in order.
 static void check_range(int line, void *dataset, int n, const int *sizes)
@@ -39,15 +40,9 @@ static void check_range(int line, void *dataset, int n, const int *sizes)
     check_parts(line, dataset, n, sizes, total, values);
 }
 
-static mu_dataset *batches(int n, int size)
-{
-    return mu_dataset_batch(mu_dataset_range(0, n, 1), size);
-}
+static mu_dataset *batches(int n, int size) { return mu_dataset_batch(mu_dataset_range(0, n, 1), size); }
 
-static bool compat(void)
-{
-    return mu__setting_bool(MU_SETTING_TF_COMPAT);
-}
+static bool compat(void) { return mu__setting_bool(MU_SETTING_TF_COMPAT); }
 
 static void ps_113(void)
 {
@@ -125,9 +120,13 @@ static void ps_130(void)
 }
 
 const one_case input_cases[] = {
-    {"ps-113", ps_113, NULL},   {"ps-115", ps_115, NULL},
-    {"ps-116", ps_116, NULL},   {"ps-118", ps_118, NULL},   {"ps-119", ps_119, NULL}, 
-    {"ps-124", ps_124, NULL},   {"ps-127", ps_127, NULL},
+    {"ps-113", ps_113, NULL},
+    {"ps-115", ps_115, NULL},
+    {"ps-116", ps_116, NULL},
+    {"ps-118", ps_118, NULL},
+    {"ps-119", ps_119, NULL},
+    {"ps-124", ps_124, NULL},
+    {"ps-127", ps_127, NULL},
     {"ps-130-one-worker", ps_130, NULL},
     {0},
 };

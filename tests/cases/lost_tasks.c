@@ -35,7 +35,8 @@ static tasks start(int n_workers, int n_ps)
     mu_strategy *strategy = mu_parameter_server_strategy(t.cluster);
     t.coordinator = mu_coordinator_new(strategy);
     if (strategy)
-        MU_SCOPE(strategy) t.v = mu_variable_new(scalar(0), "v");
+        MU_SCOPE(strategy)
+            t.v = mu_variable_new(scalar(0), "v");
     return t;
 }
 
@@ -91,7 +92,8 @@ static void ps_055(void)
 {
     tasks t = start(2, 1);
     mu_variable *counter = NULL;
-    MU_SCOPE(t.coordinator->strategy) counter = mu_variable_new(scalar(0), "v", .per_worker_variable = true);
+    MU_SCOPE(t.coordinator->strategy)
+        counter = mu_variable_new(scalar(0), "v", .per_worker_variable = true);
     CHECK(!mu_variable_is_trainable(counter) && !mu_variable_device(counter));
     mu_function *step = mu_function_new(add_one, counter);
     EXPECT(mu_variable_read_all(counter), 0, 0);
@@ -142,7 +144,8 @@ static void ps_065(void)
 {
     tasks t = start(2, 1);
     endless e = {.counter = t.v};
-    MU_SCOPE(t.coordinator->strategy) e.stop = mu_variable_new(scalar(0), "stop");
+    MU_SCOPE(t.coordinator->strategy)
+        e.stop = mu_variable_new(scalar(0), "stop");
     mu_function *step = mu_function_new(until_stopped, &e);
     for (int i = 0; i < 4; i++)
         mu_schedule(t.coordinator, step);

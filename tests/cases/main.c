@@ -18,10 +18,7 @@ void fail_case(int line, const char *format, ...)
     va_end(rest);
 }
 
-const char *first_failure(void)
-{
-    return failure;
-}
+const char *first_failure(void) { return failure; }
 
 void expect_error(int line, mu_status wanted)
 {
@@ -87,22 +84,51 @@ static bool is_served(const one_case *area)
            area == pin_server_cases;
 }
 
+static const one_case *const areas[] = {context_cases,
+                                        run_cases,
+                                        reduce_cases,
+                                        variable_cases,
+                                        scatter_cases,
+                                        device_cases,
+                                        input_cases,
+                                        share_cases,
+                                        worker_cases,
+                                        guide_cases,
+                                        rule_context_cases,
+                                        rule_value_cases,
+                                        rule_variable_cases,
+                                        rule_device_cases,
+                                        rule_input_cases,
+                                        rule_training_cases,
+                                        rule_server_cases,
+                                        per_replica_cases,
+                                        uneven_axes_cases,
+                                        accumulator_cases,
+                                        rpc_cases,
+                                        sharded_cases,
+                                        resolver_cases,
+                                        tpu_cases,
+                                        coordinator_cases,
+                                        coordinator_call_cases,
+                                        lost_task_cases,
+                                        preempted_cases,
+                                        variation_cases,
+                                        variation_accumulator_cases,
+                                        variation_part_cases,
+                                        variation_call_cases,
+                                        pin_core_cases,
+                                        pin_loop_cases,
+                                        pin_function_cases,
+                                        pin_server_cases,
+                                        pin_control_cases,
+                                        pin_cluster_cases,
+                                        pin_reduction_cases,
+                                        pin_tpu_cases,
+                                        pin_model_cases};
+
 // With names as arguments only those run; after --served workers and parameter servers are reached by sockets.
 int main(int n_names, char **names)
 {
-    static const one_case *const areas[] = {context_cases, run_cases,   reduce_cases, variable_cases, scatter_cases,
-                                            device_cases,  input_cases, share_cases,  worker_cases,   guide_cases,
-                                            rule_context_cases, rule_value_cases, rule_variable_cases,
-                                            rule_device_cases, rule_input_cases, rule_training_cases, rule_server_cases,
-                                            per_replica_cases, uneven_axes_cases, accumulator_cases, rpc_cases,
-                                            sharded_cases,
-                                            resolver_cases, tpu_cases, coordinator_cases, coordinator_call_cases,
-                                            lost_task_cases, preempted_cases,
-                                            variation_cases, variation_accumulator_cases, variation_part_cases,
-                                            variation_call_cases, pin_core_cases, pin_loop_cases,
-                                            pin_function_cases, pin_server_cases, pin_control_cases,
-                                            pin_cluster_cases, pin_reduction_cases, pin_tpu_cases,
-                                            pin_model_cases};
     counts count = {0};
     if (n_names == 3 && strcmp(names[1], "--worker") == 0) {
         const int code = mu_init(.seed = 1) == MU_OK ? run_worker(names[2]) : 1;

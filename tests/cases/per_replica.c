@@ -6,32 +6,33 @@
 #include "cases.h"
 
 typedef enum source {
-    CONSTANT,         // made inside
-    COMPUTED,         // inside, from tensors from outside
-    COMPONENT,        // of a per-replica argument whose components differ as handles
-    SAME_COMPONENT,   // of one that has the same handle everywhere
-    REDUCED,          // what all_reduce gives
-    CAPTURED,         // from outside, through `arg`
-    PLAIN_ARGUMENT,   // from outside, through the arguments
-    MERGED,           // what a merge_call returns for all
+    CONSTANT,       // made inside
+    COMPUTED,       // inside, from tensors from outside
+    COMPONENT,      // of a per-replica argument whose components differ as handles
+    SAME_COMPONENT, // of one that has the same handle everywhere
+    REDUCED,        // what all_reduce gives
+    CAPTURED,       // from outside, through `arg`
+    PLAIN_ARGUMENT, // from outside, through the arguments
+    MERGED,         // what a merge_call returns for all
     SOURCES
 } source;
 
 typedef enum sink { ASSIGN, ADD, SUB, SCATTER, MERGE, RETURN, ALL_REDUCE, SINKS } sink;
 
-static const char *const source_names[] = {"a constant", "a computed tensor", "a component", "a shared component",
-                                           "an all_reduce", "a captured tensor", "a plain argument", "a merged value"};
-static const char *const sink_names[] = {"assign", "assign_add", "assign_sub", "scatter_add", "merge_call", "return",
-                                         "all_reduce"};
+static const char *const source_names[] = {"a constant",         "a computed tensor", "a component",
+                                           "a shared component", "an all_reduce",     "a captured tensor",
+                                           "a plain argument",   "a merged value"};
+static const char *const sink_names[] = {"assign",     "assign_add", "assign_sub", "scatter_add",
+                                         "merge_call", "return",     "all_reduce"};
 
-enum { VALUE = 12, INITIAL = 10 };  // 12 has exact parts for 2, 3 and 4 replicas
+enum { VALUE = 12, INITIAL = 10 }; // 12 has exact parts for 2, 3 and 4 replicas
 
 typedef struct row {
     source source;
     sink sink;
     mu_dtype dtype;
-    mu_variable_aggregation aggregation;  // of variables
-    mu_reduce_op op;                      // of reductions
+    mu_variable_aggregation aggregation; // of variables
+    mu_reduce_op op;                     // of reductions
     mu_variable *variable;
     mu_tensor *outside, *outside_index;
 } row;
@@ -45,15 +46,9 @@ static mu_tensor *of_number(mu_dtype dtype, double number)
     return tensor;
 }
 
-static bool is_own(const row *r)
-{
-    return r->source < CAPTURED;
-}
+static bool is_own(const row *r) { return r->source < CAPTURED; }
 
-static bool is_update(const row *r)
-{
-    return r->sink <= SCATTER;
-}
+static bool is_update(const row *r) { return r->sink <= SCATTER; }
 
 // ---- What the guide says ------------------------------------------------------------------------
 
@@ -76,7 +71,7 @@ static outcome of_delta(const row *r, int replicas, bool central)
     const bool own = is_own(r);
     if (replicas == 1)
         return (outcome){MU_OK, VALUE};
-    if (central && r->sink == SCATTER)  // one plain variable, and every replica's slices
+    if (central && r->sink == SCATTER) // one plain variable, and every replica's slices
         return (outcome){MU_OK, VALUE * replicas};
     switch (r->aggregation) {
     case MU_AGGREGATION_SUM: return own ? (outcome){MU_OK, VALUE * replicas} : (outcome){MU_INVALID_ARGUMENT, 0};
@@ -99,10 +94,7 @@ static outcome expected(const row *r, mu_strategy *s, bool central)
 
 // ---- The replica function -----------------------------------------------------------------------
 
-static mu_tensor *made(const row *r)
-{
-    return of_number(r->dtype, VALUE);
-}
+static mu_tensor *made(const row *r) { return of_number(r->dtype, VALUE); }
 
 static mu_value *mean_in_merge(mu_strategy *strategy, mu_value *arguments, void *arg)
 {
@@ -192,15 +184,14 @@ static void run_row(row *r, mu_strategy *s, bool central, bool compiled)
     const bool right = error.code == wanted.status && (wanted.status != MU_OK || all_are(seen, wanted.value));
     const bool untouched = wanted.status == MU_OK || all_are(components(r->variable), INITIAL);
     if (!right || !untouched)
-        fail_case(__LINE__,
-                  "%s of %s, %s, aggregation %d, operation %d, %s on %d replicas%s: wanted %s and %g, got %s %s",
-                  sink_names[r->sink], source_names[r->source], mu_dtype_name(r->dtype), (int)r->aggregation,
-                  (int)r->op, compiled ? "traced" : "eager", mu_num_replicas_in_sync(s),
-                  central ? " of central storage" : "", mu_status_name(wanted.status), wanted.value,
-                  mu_status_name(error.code),
-                  error.code != MU_OK ? error.message
-                  : right             ? "with a variable that was written"
-                                      : "another value");
+        fail_case(
+            __LINE__, "%s of %s, %s, aggregation %d, operation %d, %s on %d replicas%s: wanted %s and %g, got %s %s",
+            sink_names[r->sink], source_names[r->source], mu_dtype_name(r->dtype), (int)r->aggregation, (int)r->op,
+            compiled ? "traced" : "eager", mu_num_replicas_in_sync(s), central ? " of central storage" : "",
+            mu_status_name(wanted.status), wanted.value, mu_status_name(error.code),
+            error.code != MU_OK ? error.message
+            : right             ? "with a variable that was written"
+                                : "another value");
     mu_pool_close(pool);
 }
 
@@ -219,7 +210,7 @@ static void run_rows(mu_strategy *s, bool central)
         r.op = (mu_reduce_op)(rest % 2);
         r.dtype = rest / 4 % 2 ? MU_I32 : MU_F32;
         if (!is_update(&r) && rest % 4 > 1)
-            continue;  // reductions have two operations, variables four aggregations
+            continue; // reductions have two operations, variables four aggregations
         if (!ends_job(&r, s, rest / 8))
             run_row(&r, s, central, rest / 8);
     }
@@ -237,15 +228,9 @@ static void on_central(void)
         run_rows(mu_central_storage_strategy(.replicas = n), n > 1);
 }
 
-static void on_one_device(void)
-{
-    run_rows(mu_one_device_strategy("CPU:0"), false);
-}
+static void on_one_device(void) { run_rows(mu_one_device_strategy("CPU:0"), false); }
 
-void per_replica_on_workers(mu_strategy *strategy)
-{
-    run_rows(strategy, false);
-}
+void per_replica_on_workers(mu_strategy *strategy) { run_rows(strategy, false); }
 
 // What is refused eagerly, each in a job of its own.
 void literal_on_workers(mu_strategy *strategy)
@@ -269,8 +254,8 @@ void integer_mean_on_workers(mu_strategy *strategy)
 // ---- Replicas that do not meet for the same -----------------------------------------------------
 
 typedef struct pair {
-    mu_variable *variables[2];  // by replica
-    int way;                    // 0: assign, 1: assign and assign_add to one, 2: scatter, 3: an assignment and a merge
+    mu_variable *variables[2]; // by replica
+    int way;                   // 0: assign, 1: assign and assign_add to one, 2: scatter, 3: an assignment and a merge
 } pair;
 
 static mu_value *meet_otherwise(mu_value *arguments, void *arg)

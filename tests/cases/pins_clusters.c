@@ -5,10 +5,10 @@
 #include <muster/tpu_strategy.h>
 #include <stdlib.h>
 
-#define CHECK_TEXT(text, wanted)                                                                    \
-    do {                                                                                            \
-        const char *seen_ = text;                                                                   \
-        if (!seen_ || strcmp(seen_, wanted) != 0)                                                   \
+#define CHECK_TEXT(text, wanted)                                                                                  \
+    do {                                                                                                          \
+        const char *seen_ = text;                                                                                 \
+        if (!seen_ || strcmp(seen_, wanted) != 0)                                                                 \
             fail_case(__LINE__, "'%s', expected '%s': %s", seen_ ? seen_ : "(null)", wanted, mu_error_message()); \
     } while (0)
 
@@ -49,8 +49,10 @@ static void task_overrides(void)
 // A type that is a number, an index that is a text.
 static void numbers_as_texts(void)
 {
-    setenv("TF_CONFIG", "{\"cluster\": {\"123456\": [\"p0:1\", \"p1:1\"], \"worker\": [\"w0:1\"]}, "
-           "\"rpc_layer\": \"grpc\", \"task\": {\"type\": 123456, \"index\": \"1\"}}", 1);
+    setenv("TF_CONFIG",
+           "{\"cluster\": {\"123456\": [\"p0:1\", \"p1:1\"], \"worker\": [\"w0:1\"]}, \"rpc_layer\": \"grpc\", "
+           "\"task\": {\"type\": 123456, \"index\": \"1\"}}",
+           1);
     mu_cluster *c = mu_tf_config_cluster_resolver();
     CHECK_TEXT(mu_cluster_task_type(c), "123456");
     CHECK_TEXT(mu_cluster_master(c), "grpc://p1:1");
@@ -68,8 +70,8 @@ static void unions_of_the_same(void)
         CHECK(!mu_cluster_get_spec(both));
         EXPECT_ERROR(MU_ALREADY_EXISTS);
     }
-    mu_cluster *both = mu_union_cluster_resolver(MU_CLUSTERS(workers_of("{\"ps\": [\"p:1\"]}"),
-                                                             workers_of("{\"worker\": [\"w0:1\", \"w1:1\"]}")));
+    mu_cluster *both = mu_union_cluster_resolver(
+        MU_CLUSTERS(workers_of("{\"ps\": [\"p:1\"]}"), workers_of("{\"worker\": [\"w0:1\", \"w1:1\"]}")));
     CHECK_TEXT(mu_cluster_master(both), "");
     CHECK_TEXT(mu_cluster_master(both, "worker", 1), "w1:1");
     CHECK_TEXT(mu_cluster_master(both, "worker", 1, .rpc_layer = "grpc"), "grpc://w1:1");
@@ -108,8 +110,8 @@ static void slurm_environment(void)
         CHECK(mu_cluster_num_accelerators(c, "GPU") == (i ? 1 : 2));
         CHECK_TEXT(mu_cluster_spec_json(mu_cluster_get_spec(c)),
                    i ? "{\"worker\": [\"t02n13:8888\", \"t02n41:8888\", \"t02n43:8888\"]}"
-                     : "{\"ps\": [\"t02n13:8888\"], \"worker\": [\"t02n13:8889\", \"t02n41:8888\", "
-                       "\"t02n41:8889\", \"t02n43:8888\"]}");
+                     : "{\"ps\": [\"t02n13:8888\"], \"worker\": [\"t02n13:8889\", \"t02n41:8888\", \"t02n41:8889\", "
+                       "\"t02n43:8888\"]}");
         CHECK_TEXT(getenv("CUDA_VISIBLE_DEVICES"), i ? "0" : "2,3");
     }
     unsetenv("SLURM_STEP_TASKS_PER_NODE");
@@ -290,8 +292,8 @@ static void shuffles_of_iterators(void)
     mu_strategy *all[] = {mu_default_strategy(), mirrored(2), mu_one_device_strategy("CPU:0")};
     for (int i = 0; i < 6; i++) {
         const bool fixed = i % 2;
-        mu_dataset *data = mu_dataset_shuffle(mu_dataset_range(0, 100, 1), 100, .seed = 3,
-                                              .no_reshuffle_each_iteration = fixed);
+        mu_dataset *data =
+            mu_dataset_shuffle(mu_dataset_range(0, 100, 1), 100, .seed = 3, .no_reshuffle_each_iteration = fixed);
         mu_distributed_dataset *distributed = mu_distribute_dataset(all[i / 2], mu_dataset_batch(data, 50));
         mu_iterator *a = mu_iterate(distributed), *b = mu_iterate(distributed);
         mu_tensor *x = mu_value_tensor(mu_value_at(mu_local_results(all[i / 2], mu_next(a)), 0));

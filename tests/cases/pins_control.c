@@ -91,8 +91,8 @@ static mu_value *run(int way, mu_strategy *strategy, replica_fn *fn, mu_variable
         return fn(arguments, v);
     if (way == 3)
         return mu_function_call(mu_function_new(fn, v), arguments);
-    mu_value *out = way ? mu_run(strategy, mu_function_new(fn, v), arguments)
-                        : mu_run_callback(strategy, fn, v, arguments);
+    mu_value *out =
+        way ? mu_run(strategy, mu_function_new(fn, v), arguments) : mu_run_callback(strategy, fn, v, arguments);
     return mu_value_at(mu_local_results(strategy, out), 0);
 }
 

@@ -278,7 +278,8 @@ static void assign_everywhere(void)
         const int a = i / 12, k = i / 4 % 3, how = i % 4;
         if (a == MU_AGGREGATION_SUM && how < 2)
             continue;
-        assignment j = {.variable = on_write(s, 0, (mu_variable_aggregation)a), .assign = assigns[k],
+        assignment j = {.variable = on_write(s, 0, (mu_variable_aggregation)a),
+                        .assign = assigns[k],
                         .value = scalar(k == 2 ? -1 : 1)};
         if (how < 2)
             CHECK(RUN(how)(s, assign_on_replica, &j));
@@ -508,8 +509,8 @@ static void on_read_in_files(void)
 }
 
 typedef mu_status scatter_fn(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
-static scatter_fn *const scatters[] = {mu_variable_scatter_sub, mu_variable_scatter_add, mu_variable_scatter_max,
-                                       mu_variable_scatter_min, mu_variable_scatter_mul, mu_variable_scatter_div,
+static scatter_fn *const scatters[] = {mu_variable_scatter_sub,   mu_variable_scatter_add, mu_variable_scatter_max,
+                                       mu_variable_scatter_min,   mu_variable_scatter_mul, mu_variable_scatter_div,
                                        mu_variable_scatter_update};
 typedef struct scattering {
     mu_variable *v;
@@ -600,8 +601,8 @@ static void inputs_are_kept(void)
             CHECK(mu_strategy_gather(s, value, 0));
             EXPECT(value, 1, 2, 3, 4);
         }
-    mu_value *given = mu_list(value, MU_END), *results[] = {
-        mu_run_callback(s, reduce_and_keep, NULL, given), mu_run(s, mu_function_new(reduce_and_keep, NULL), given)};
+    mu_value *given = mu_list(value, MU_END), *results[] = {mu_run_callback(s, reduce_and_keep, NULL, given),
+                                                            mu_run(s, mu_function_new(reduce_and_keep, NULL), given)};
     for (int i = 0; i < 2; i++) {
         EXPECT(mu_value_at(results[i], 0), 1, 2, 3, 4);
         EXPECT(mu_value_at(results[i], 1), 2, 3, 4, 5);

@@ -174,7 +174,7 @@ static void scatters_of_others(void)
     for (int i = 0; i < 24; i++) {
         mu_variable *v = variable(s, VECTOR(0, 0), MU_SYNCHRONIZATION_AUTO, (mu_variable_aggregation)(i / 6));
         mu_value *got = RUN(i % 2)(others[i / 2 % 3], scatter_one, v);
-        const bool outside = i % 6 == 0;  // the default strategy's eager function
+        const bool outside = i % 6 == 0; // the default strategy's eager function
         CHECK((got != NULL) == outside);
         if (!got)
             EXPECT_ERROR(MU_FAILED_PRECONDITION);
@@ -303,10 +303,7 @@ static void files_of_others(void)
 
 // ---- Structures --------------------------------------------------------------------------------
 
-static mu_value *plus(mu_tensor *id_of_replica, double number)
-{
-    return mu_of(mu_add(id_of_replica, scalar(number)));
-}
+static mu_value *plus(mu_tensor *id_of_replica, double number) { return mu_of(mu_add(id_of_replica, scalar(number))); }
 
 static mu_value *nest(mu_value *arguments, void *arg)
 {

@@ -29,10 +29,7 @@ static mu_value *squares(mu_value *arguments, void *arg)
     return mu_of(mu_square(mu_value_tensor(arguments)));
 }
 
-static mu_dataset *four_numbers(void)
-{
-    return mu_dataset_from_tensor_slices(mu_of(VECTOR(5, 6, 7, 8)));
-}
+static mu_dataset *four_numbers(void) { return mu_dataset_from_tensor_slices(mu_of(VECTOR(5, 6, 7, 8))); }
 
 static void loops(void)
 {

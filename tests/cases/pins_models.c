@@ -30,10 +30,7 @@ static mu_tensor *numbers(int64_t rows, int64_t columns)
     return mu_reshape(mu_abs(mu_sin(all)), 2, (int64_t[]){rows, columns});
 }
 
-static mu_dataset *rows_of(mu_value *parts)
-{
-    return mu_dataset_from_tensor_slices(parts);
-}
+static mu_dataset *rows_of(mu_value *parts) { return mu_dataset_from_tensor_slices(parts); }
 
 // Whether a value is that of the first strategy.
 static void same_as_first(int line, int kind, double value, double *first)
@@ -51,7 +48,8 @@ static mu_status build_one(mu_layer *layer, int n, const mu_shape *inputs, void 
 {
     (void)n, (void)inputs;
     return mu_layer_add_weight(layer, "v", (mu_shape){0}, .initializer = "ones", .regularizer = (mu_regularizer *)arg)
-               ? MU_OK : mu_error_code();
+               ? MU_OK
+               : mu_error_code();
 }
 
 static mu_value *add_one_weight(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
@@ -128,9 +126,9 @@ static training make_training(mu_strategy *s)
 {
     training t = {0};
     MU_SCOPE(s) {
-        t.model = mu_sequential(mu_input_layer({1}), mu_dense(4, .kernel_initializer = "ones", .activation = "relu"),
-                                mu_dense(1, .kernel_initializer = "ones"),
-                                mu_layer_new("add_loss", .call = add_mean_square));
+        t.model =
+            mu_sequential(mu_input_layer({1}), mu_dense(4, .kernel_initializer = "ones", .activation = "relu"),
+                          mu_dense(1, .kernel_initializer = "ones"), mu_layer_new("add_loss", .call = add_mean_square));
         t.optimizer = mu_sgd(.learning_rate = .01);
         mu_compile(t.model, .optimizer = t.optimizer, .loss = "mse");
     }
@@ -311,7 +309,8 @@ static mu_status build_two(mu_layer *layer, int n, const mu_shape *inputs, void 
     (void)n, (void)inputs, (void)arg;
     return mu_layer_add_weight(layer, "unused", (mu_shape){0}, .initializer = "ones") &&
                    mu_layer_add_weight(layer, "v", (mu_shape){0}, .initializer = "ones")
-               ? MU_OK : mu_error_code();
+               ? MU_OK
+               : mu_error_code();
 }
 
 // test_gradients_are_none, and of TestModelCapturesStrategy test_fit_and_evaluate: compiled and trained outside of the

@@ -40,8 +40,8 @@ static void slices_of_other_lengths(void)
         CHECK(sum && mu_value_kind_of(sum) == MU_VALUE_SLICES);
         EXPECT(mu_value_at(sum, 0), 1, 2, 3, 4, 10, 11);
         EXPECT(mu_value_at(sum, 1), 1, 2, 2);
-        mu_value *batch = mu_cross_device_batch_reduce(ways[i % 3], MU_SUM, mu_list(all, all, MU_END),
-                                                       mu_list(here, here, MU_END));
+        mu_value *batch =
+            mu_cross_device_batch_reduce(ways[i % 3], MU_SUM, mu_list(all, all, MU_END), mu_list(here, here, MU_END));
         EXPECT(mu_value_at(mu_value_at(batch, 1), 1), 1, 2, 2);
     }
 }
@@ -118,8 +118,10 @@ static void shapes_of_slices(void)
         int rank;
         int64_t dims[4];
         mu_tensor *shape;
-    } wrong[] = {{zero, 2, {1, 2}, INDICES(2, 2)},     {zero, 3, {1, 3, 2}, INDICES(2, 3, 2)},
-                 {INDICES(3), 3, {1, 2, 2}, NULL},     {INDICES(0, 1), 2, {2, 2}, NULL},
+    } wrong[] = {{zero, 2, {1, 2}, INDICES(2, 2)},
+                 {zero, 3, {1, 3, 2}, INDICES(2, 3, 2)},
+                 {INDICES(3), 3, {1, 2, 2}, NULL},
+                 {INDICES(0, 1), 2, {2, 2}, NULL},
                  {zero, 3, {1, 3, 2}, NULL}};
     for (int i = 0; i < 5; i++) {
         CHECK(apply(a, wrong[i].rows, wrong[i].rank, wrong[i].dims, wrong[i].shape, 0) != MU_OK);
@@ -163,7 +165,7 @@ static void steps_and_types(void)
         EXPECT(mu_sparse_accumulator_take_grad(a, 1), i, 1.5, 1.5, 1.5, 3, 3);
     }
     mu_accumulator *a = mu_conditional_accumulator(MU_F32);
-    for (int step = 1000; step < 1005; step++) {  // testAccumulatorSetGlobalStepPreventsAccumulation
+    for (int step = 1000; step < 1005; step++) { // testAccumulatorSetGlobalStepPreventsAccumulation
         CHECK(mu_accumulator_set_global_step(a, step) == MU_OK);
         for (int x = 1000; x < 1005; x++)
             CHECK(mu_accumulator_apply_grad(a, scalar(x), x) == MU_OK);
@@ -185,10 +187,7 @@ typedef struct typed {
 } typed;
 
 // [r + 1, r + 2] in the given type.
-static mu_tensor *two_of(mu_dtype dtype, int r)
-{
-    return mu_cast(VECTOR(r + 1, r + 2), dtype);
-}
+static mu_tensor *two_of(mu_dtype dtype, int r) { return mu_cast(VECTOR(r + 1, r + 2), dtype); }
 
 static mu_value *mean_of_own(mu_value *arguments, void *arg)
 {

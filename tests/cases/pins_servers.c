@@ -121,8 +121,8 @@ static void reductions_in_calls(void)
 static void reductions_of_several_calls(void)
 {
     mu_cluster_spec *spec = mu_cluster_spec_parse("{\"ps\": [\"\"], \"worker\": [\"\", \"\"]}");
-    mu_strategy *s = mu_parameter_server_strategy(mu_simple_cluster_resolver(spec), .in_process = true,
-                                                  .replicas_to_aggregate = 2);
+    mu_strategy *s =
+        mu_parameter_server_strategy(mu_simple_cluster_resolver(spec), .in_process = true, .replicas_to_aggregate = 2);
     mu_coordinator *c = mu_coordinator_new(s);
     CHECK(!mu_schedule(c, mu_function_new(sum_of_squares, s), mu_of(VECTOR(1, 2))));
     EXPECT_ERROR(MU_FAILED_PRECONDITION);
@@ -142,7 +142,7 @@ static mu_value *run_cached(mu_value *arguments, void *arg)
     (void)arguments;
     mu_value *result = NULL;
     MU_CACHE_VARIABLE_READS
-        result = mu_run(mu_variable_strategy(arg), mu_function_new(read_assign_read, arg), NULL);
+    result = mu_run(mu_variable_strategy(arg), mu_function_new(read_assign_read, arg), NULL);
     return result;
 }
 
@@ -164,7 +164,7 @@ static void cached_reads_in_calls(void)
     CHECK(mu_variable_assign(v, scalar(2)) == MU_OK);
     mu_value *result = NULL;
     MU_CACHE_VARIABLE_READS
-        result = mu_schedule(c, mu_function_new(run_fresh, v));
+    result = mu_schedule(c, mu_function_new(run_fresh, v));
     EXPECT(mu_fetch(result), 2, 2);
     EXPECT(read_of(v), 5);
     CHECK(mu_join(c) == MU_OK);
@@ -243,8 +243,8 @@ typedef mu_status scatter_fn(mu_variable *variable, mu_tensor *indices, mu_tenso
 // Every scatter into parts does what it does to a whole variable.
 static void scatters_into_parts(void)
 {
-    static scatter_fn *const scatters[] = {mu_variable_scatter_add, mu_variable_scatter_sub, mu_variable_scatter_mul,
-                                           mu_variable_scatter_div, mu_variable_scatter_min, mu_variable_scatter_max,
+    static scatter_fn *const scatters[] = {mu_variable_scatter_add,   mu_variable_scatter_sub, mu_variable_scatter_mul,
+                                           mu_variable_scatter_div,   mu_variable_scatter_min, mu_variable_scatter_max,
                                            mu_variable_scatter_update};
     mu_strategy *strategies[] = {mu_default_strategy(), mirrored(2), on_workers(1, 2, NULL)};
     for (int i = 0; i < 63; i++)
@@ -333,8 +333,9 @@ static void accumulators(void)
     EXPECT(mu_of(mu_accumulator_num_accumulated(a)), 1);
     const mu_shape shape = {.rank = 2, .dims = {3, MU_UNKNOWN}};
     mu_accumulator *b = mu_conditional_accumulator(MU_F32, .shape = &shape);
-    mu_tensor *fits = mu_ones(MU_F32, 2, (int64_t[]){3, 2}), *wrong[] = {
-        mu_ones(MU_F32, 2, (int64_t[]){3, 3}), mu_ones(MU_F32, 2, (int64_t[]){2, 2}), mu_cast(fits, MU_F64)};
+    mu_tensor *fits = mu_ones(MU_F32, 2, (int64_t[]){3, 2}),
+              *wrong[] = {mu_ones(MU_F32, 2, (int64_t[]){3, 3}), mu_ones(MU_F32, 2, (int64_t[]){2, 2}),
+                          mu_cast(fits, MU_F64)};
     CHECK(mu_accumulator_apply_grad(b, fits, 0) == MU_OK);
     for (int i = 0; i < 3; i++) {
         CHECK(mu_accumulator_apply_grad(b, wrong[i], 0) != MU_OK);
@@ -350,10 +351,7 @@ static void accumulators(void)
 
 static const int64_t vocabulary[] = {0, 1, 2};
 
-static mu_layer *table(void)
-{
-    return mu_integer_lookup(.vocabulary = vocabulary, .n_vocabulary = 3);
-}
+static mu_layer *table(void) { return mu_integer_lookup(.vocabulary = vocabulary, .n_vocabulary = 3); }
 
 static mu_value *look_up(mu_value *element, void *arg)
 {
@@ -385,8 +383,8 @@ static mu_value *data_with_table(mu_coordinator *c, mu_strategy *s, int way, mu_
 {
     if (way == 0)
         return mu_create_per_worker_dataset(c, looked_up, of);
-    mu_distributed_dataset *data = way == 1 ? mu_distribute_dataset(s, looked_up(of))
-                                            : mu_distribute_datasets_from_function(s, looked_up_for, of);
+    mu_distributed_dataset *data =
+        way == 1 ? mu_distribute_dataset(s, looked_up(of)) : mu_distribute_datasets_from_function(s, looked_up_for, of);
     return mu_create_per_worker_dataset(c, .dataset = data);
 }
 

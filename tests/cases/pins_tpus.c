@@ -11,8 +11,8 @@ static const int first_cores[] = {0, 0, 0, 0, 0, 0, 0, 1};
 // A strategy on the first two cores: one replica on each, or one replica on both.
 static mu_strategy *on_two_cores(mu_tpu_topology *topology, int replicas)
 {
-    return mu_tpu_strategy(
-        .device_assignment = mu_tpu_device_assignment_new(topology, replicas, 2 / replicas, first_cores));
+    return mu_tpu_strategy(.device_assignment =
+                               mu_tpu_device_assignment_new(topology, replicas, 2 / replicas, first_cores));
 }
 
 static mu_value *id_and_one(mu_value *arguments, void *arg)

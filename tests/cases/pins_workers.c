@@ -6,10 +6,7 @@
 
 #define RUN(i) ((i) ? traced : eager)
 
-static int worker(const mu_strategy *strategy)
-{
-    return mu_strategy_worker_index(strategy);
-}
+static int worker(const mu_strategy *strategy) { return mu_strategy_worker_index(strategy); }
 
 static mu_value *plus_id(mu_value *arguments, void *arg)
 {
@@ -108,7 +105,8 @@ void pins_of_variables(mu_strategy *s)
         const int a = i / 12, k = i / 4 % 3, how = i % 4;
         if (a == MU_AGGREGATION_SUM && how < 2)
             continue;
-        assignment j = {.variable = on_write(s, 0, (mu_variable_aggregation)a), .assign = assigns[k],
+        assignment j = {.variable = on_write(s, 0, (mu_variable_aggregation)a),
+                        .assign = assigns[k],
                         .value = scalar(k == 2 ? -1 : 1)};
         if (how < 2)
             CHECK(RUN(how)(s, assign_on_replica, &j));

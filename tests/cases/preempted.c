@@ -70,9 +70,9 @@ static mu_variable *train(mu_strategy *strategy, bool saves)
     const bool first = access(getenv("CASE_MARK"), F_OK) != 0;
     loop l = {.strategy = strategy, .v = on_write(strategy, 0, MU_AGGREGATION_SUM)};
     l.step = mu_function_new(add_one, l.v);
-    mu_preemption_handler *handler = mu_preemption_handler_new(
-        mu_checkpoint_new(.variables = mu_variables(l.v, MU_END)), folder_of_run(), .strategy = strategy, .arg = &l,
-        .save_fn = saves ? NULL : save_nothing);
+    mu_preemption_handler *handler =
+        mu_preemption_handler_new(mu_checkpoint_new(.variables = mu_variables(l.v, MU_END)), folder_of_run(),
+                                  .strategy = strategy, .arg = &l, .save_fn = saves ? NULL : save_nothing);
     const bool last = mu_strategy_worker_index(strategy) == mu_strategy_worker_count(strategy) - 1;
     for (int64_t i = mu_preemption_total_runs(handler); i < STEPS && mu_error_code() == MU_OK; i++) {
         if (first && last && i == TOLD_AT)
@@ -118,7 +118,7 @@ void ps_163(mu_strategy *strategy)
 // ---- mu_fit -------------------------------------------------------------------------------------
 
 typedef struct epochs {
-    int n, breaks_at;  // epochs that began; in which one the program is interrupted, -1: none
+    int n, breaks_at; // epochs that began; in which one the program is interrupted, -1: none
 } epochs;
 
 static mu_status count_epoch(const mu_logs *logs, void *arg)

@@ -5,15 +5,16 @@
 
 #include <stdlib.h>
 
-#define CHECK_TEXT(text, wanted)                                                                    \
-    do {                                                                                            \
-        const char *seen_ = text;                                                                   \
-        if (!seen_ || strcmp(seen_, wanted) != 0)                                                   \
+#define CHECK_TEXT(text, wanted)                                                                                  \
+    do {                                                                                                          \
+        const char *seen_ = text;                                                                                 \
+        if (!seen_ || strcmp(seen_, wanted) != 0)                                                                 \
             fail_case(__LINE__, "'%s', expected '%s': %s", seen_ ? seen_ : "(null)", wanted, mu_error_message()); \
     } while (0)
 
-static const char *const variables[] = {"TF_CONFIG", "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST",
-                                        "SLURM_STEP_TASKS_PER_NODE", "CUDA_VISIBLE_DEVICES"};
+static const char *const variables[] = {
+    "TF_CONFIG",           "SLURM_PROCID", "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST", "SLURM_STEP_TASKS_PER_NODE",
+    "CUDA_VISIBLE_DEVICES"};
 
 static void clear_environment(void)
 {
@@ -26,10 +27,7 @@ static mu_cluster *cluster_of(const char *json, const char *task_type, int task_
     return mu_simple_cluster_resolver(mu_cluster_spec_parse(json), .task_type = task_type, .task_id = task_id);
 }
 
-static const char *json_of(mu_cluster *cluster)
-{
-    return mu_cluster_spec_json(mu_cluster_get_spec(cluster));
-}
+static const char *json_of(mu_cluster *cluster) { return mu_cluster_spec_json(mu_cluster_get_spec(cluster)); }
 
 // ---- The strategy's cluster ---------------------------------------------------------------------
 
@@ -66,8 +64,9 @@ static void ps_035(void)
 
 // ---- TF_CONFIG ----------------------------------------------------------------------------------
 
-#define TASKS "\"cluster\": {\"ps\": [\"ps0:2222\", \"ps1:2222\"], " \
-              "\"worker\": [\"worker0:2222\", \"worker1:2222\", \"worker2:2222\"]}, "
+#define TASKS                                              \
+    "\"cluster\": {\"ps\": [\"ps0:2222\", \"ps1:2222\"], " \
+    "\"worker\": [\"worker0:2222\", \"worker1:2222\", \"worker2:2222\"]}, "
 #define PS(i) "\"task\": {\"type\": \"ps\", \"index\": " i "}"
 
 static mu_cluster *tf_config(const char *text)
@@ -158,10 +157,10 @@ static void set_step(const char *visible)
 static void expect_step(int gpus_per_node, int gpus_per_task, const char *all, const char *visible)
 {
     set_step(all);
-    mu_cluster *cluster = mu_slurm_cluster_resolver(.jobs = one_and_four, .gpus_per_node = gpus_per_node,
-                                                    .gpus_per_task = gpus_per_task);
-    CHECK_TEXT(json_of(cluster), "{\"ps\": [\"n13:8888\"], \"worker\": [\"n13:8889\", \"n41:8888\", \"n41:8889\", "
-               "\"n43:8888\"]}");
+    mu_cluster *cluster =
+        mu_slurm_cluster_resolver(.jobs = one_and_four, .gpus_per_node = gpus_per_node, .gpus_per_task = gpus_per_task);
+    CHECK_TEXT(json_of(cluster),
+               "{\"ps\": [\"n13:8888\"], \"worker\": [\"n13:8889\", \"n41:8888\", \"n41:8889\", \"n43:8888\"]}");
     CHECK_TEXT(getenv("CUDA_VISIBLE_DEVICES"), visible);
     clear_environment();
 }
@@ -205,12 +204,12 @@ static void ps_095(void)
 
 static void ps_097(void)
 {
-    mu_cluster *a = mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"ps\": [\"p:1\"]}"), .task_type = "ps",
-                                               .task_id = 1, .environment = "cloud", .num_accelerators = 8,
-                                               .rpc_layer = "grpc");
-    mu_cluster *b = mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"worker\": [\"w:1\"]}"), .task_type = "worker",
-                                               .task_id = 2, .environment = "local", .num_accelerators = 16,
-                                               .rpc_layer = "http");
+    mu_cluster *a =
+        mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"ps\": [\"p:1\"]}"), .task_type = "ps", .task_id = 1,
+                                   .environment = "cloud", .num_accelerators = 8, .rpc_layer = "grpc");
+    mu_cluster *b =
+        mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"worker\": [\"w:1\"]}"), .task_type = "worker",
+                                   .task_id = 2, .environment = "local", .num_accelerators = 16, .rpc_layer = "http");
     mu_cluster *both = mu_union_cluster_resolver(MU_CLUSTERS(a, b));
     CHECK_TEXT(mu_cluster_task_type(both), "ps");
     CHECK_TEXT(mu_cluster_environment(both), "cloud");
@@ -244,20 +243,8 @@ static void ps_100(void)
 }
 
 const one_case resolver_cases[] = {
-    {"ps-034", ps_034, NULL},
-    {"ps-035", ps_035, NULL},
-    {"ps-082", ps_082, NULL},
-    {"ps-083", ps_083, NULL},
-    {"ps-085", ps_085, NULL},
-    {"ps-086", ps_086, NULL},
-    {"ps-088", ps_088, NULL},
-    {"ps-089", ps_089, NULL},
-    {"ps-091", ps_091, NULL},
-    {"ps-092", ps_092, NULL},
-    {"ps-094", ps_094, NULL},
-    {"ps-095", ps_095, NULL},
-    {"ps-097", ps_097, NULL},
-    {"ps-098", ps_098, NULL},
-    {"ps-100", ps_100, NULL},
-    {0},
+    {"ps-034", ps_034, NULL}, {"ps-035", ps_035, NULL}, {"ps-082", ps_082, NULL}, {"ps-083", ps_083, NULL},
+    {"ps-085", ps_085, NULL}, {"ps-086", ps_086, NULL}, {"ps-088", ps_088, NULL}, {"ps-089", ps_089, NULL},
+    {"ps-091", ps_091, NULL}, {"ps-092", ps_092, NULL}, {"ps-094", ps_094, NULL}, {"ps-095", ps_095, NULL},
+    {"ps-097", ps_097, NULL}, {"ps-098", ps_098, NULL}, {"ps-100", ps_100, NULL}, {0},
 };

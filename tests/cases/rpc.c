@@ -162,6 +162,11 @@ static void ps_080(void)
 }
 
 const one_case rpc_cases[] = {
-    {"ps-073", ps_073, NULL}, {"ps-074", ps_074, NULL}, {"ps-076", ps_076, NULL},
-    {"ps-077", ps_077, NULL}, {"ps-079", ps_079, NULL}, {"ps-080", ps_080, NULL}, {0},
+    {"ps-073", ps_073, NULL},
+    {"ps-074", ps_074, NULL},
+    {"ps-076", ps_076, NULL},
+    {"ps-077", ps_077, NULL},
+    {"ps-079", ps_079, NULL},
+    {"ps-080", ps_080, NULL},
+    {0},
 };

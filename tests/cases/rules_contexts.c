@@ -15,7 +15,9 @@ typedef struct state {
 static state state_now(void)
 {
     mu_tensor *id = mu_replica_id();
-    const state now = {.replica = id != NULL, .cross = mu_in_cross_replica_context(), .has = mu_has_strategy(),
+    const state now = {.replica = id != NULL,
+                       .cross = mu_in_cross_replica_context(),
+                       .has = mu_has_strategy(),
                        .strategy = mu_get_strategy()};
     if (!id)
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
@@ -81,7 +83,9 @@ static void all_states(void)
 // Every thread is in a state of its own.
 static void *look_around(void *arg)
 {
-    *(state *)arg = (state){.replica = true, .cross = mu_in_cross_replica_context(), .has = mu_has_strategy(),
+    *(state *)arg = (state){.replica = true,
+                            .cross = mu_in_cross_replica_context(),
+                            .has = mu_has_strategy(),
                             .strategy = mu_get_strategy()};
     return NULL;
 }
@@ -109,7 +113,8 @@ static void set_strategy(void)
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
     }
     CHECK(mu_variable_strategy(mu_variable_new(scalar(1))) == s);
-    MU_SCOPE(other) {}
+    MU_SCOPE(other) {
+    }
     EXPECT_ERROR(MU_FAILED_PRECONDITION);
     CHECK(mu_set_strategy(mu_default_strategy()) == MU_OK);
     CHECK(is(state_now(), true, false, false, mu_default_strategy()));
@@ -152,7 +157,8 @@ static void default_scope(void)
     }
     MU_SCOPE(s) {
         CHECK(mu_variable_component_count(mu_variable_new(scalar(1), "after")) == 2);
-        MU_SCOPE(none) {}
+        MU_SCOPE(none) {
+        }
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
     }
 }
@@ -286,9 +292,9 @@ static mu_value *note_kinds(mu_strategy *strategy, mu_value *arguments, void *ar
 static mu_value *merge_kinds(mu_value *arguments, void *arg)
 {
     merged *m = arg;
-    mu_value *result = mu_merge_call(note_kinds, m,
-                                     mu_list(id(), mu_value_at(arguments, 0),
-                                             mu_value_at(mu_variables(m->variable, MU_END), 0), MU_END));
+    mu_value *result = mu_merge_call(
+        note_kinds, m,
+        mu_list(id(), mu_value_at(arguments, 0), mu_value_at(mu_variables(m->variable, MU_END), 0), MU_END));
     return result ? mu_of(mu_add(mu_at(result, 0), mu_at(result, 1))) : NULL;
 }
 

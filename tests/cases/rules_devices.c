@@ -42,7 +42,7 @@ static void destinations(void)
         CHECK(mu_value_kind_of(sum) == (i == 2 ? MU_VALUE_TENSOR : MU_VALUE_MIRRORED));
         EXPECT(mu_value_at(mu_local_results(s, sum), 0), 3);
     }
-    EXPECT(mu_reduce(s, MU_MEAN, v), 5);  // never updates the variable
+    EXPECT(mu_reduce(s, MU_MEAN, v), 5); // never updates the variable
     CHECK(mu_value_kind_of(mu_reduce_to(s, MU_SUM, p, .devices = one)) == MU_VALUE_TENSOR);
     CHECK(mu_value_count(mu_reduce_to(s, MU_SUM, p, .devices = three)) == 3);
     CHECK(mu_value_count(mu_broadcast_to_devices(s, mu_of(scalar(1)), .devices = three)) == 3);
@@ -97,7 +97,7 @@ static void direct_use(void)
     for (int i = 0; i < 4; i++) {
         EXPECT(mu_cross_device_reduce(ways[i], MU_SUM, p, single), 9);
         EXPECT(mu_cross_device_reduce(ways[i], MU_MEAN, p, p), 3, 3, 3);
-        EXPECT(mu_cross_device_reduce(ways[i], MU_SUM, single, single), 5);  // alone it is itself
+        EXPECT(mu_cross_device_reduce(ways[i], MU_SUM, single, single), 5); // alone it is itself
         mu_value *sum = mu_cross_device_reduce(ways[i], MU_SUM, sparse, single);
         CHECK(mu_value_kind_of(sum) == MU_VALUE_SLICES);
         EXPECT(mu_value_at(sum, 1), 0, 2);
@@ -190,7 +190,7 @@ static void packs(void)
 
 typedef struct member {
     mu_group *group;
-    int rank, kind, root;  // kind: 0 all_reduce, 1 all_gather, 2 broadcast
+    int rank, kind, root; // kind: 0 all_reduce, 1 all_gather, 2 broadcast
     mu_dtype dtype;
     int64_t count;
     float data[4], out[8];
@@ -242,7 +242,7 @@ static void disagreements(void)
     CHECK(strstr(first.message, "2 elements") && strstr(first.message, "1 elements"));
     first = second = plain;
     first.kind = second.kind = 2;
-    second.root = 1;  // two senders
+    second.root = 1; // two senders
     both_take_part(&first, &second);
     CHECK(first.status != MU_OK && second.status == first.status);
 }
@@ -301,7 +301,7 @@ static void constructors(void)
     }
     CHECK(!mu_one_device_strategy("CPU:99"));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
-    CHECK(!mu_one_device_strategy("GPU:0"));  // a plugin that is not there
+    CHECK(!mu_one_device_strategy("GPU:0")); // a plugin that is not there
     CHECK(strstr(mu_error_message(), "no device is named 'GPU:0'; there") && strstr(mu_error_message(), "CPU:0"));
     CHECK(!strstr(mu_error_message(), "xla-cpu-pjrt"));
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
@@ -311,10 +311,26 @@ static void constructors(void)
 // Names in TensorFlow's forms are names of the same devices.
 static void names_of_devices(void)
 {
-    static const char *const forms[] = {"CPU:1",    "/CPU:1", "cpu:1", "/cpu:1", "/device:CPU:1", "device:cpu:1",
-                                        "/job:localhost/replica:0/task:0/device:CPU:1", "/job:localhost/CPU:1"};
-    static const char *const wrong[] = {"", "/", "CPU:", "CPU:x", "CPU:1:2", "/job:worker/CPU:1", "CPU:1/CPU:1",
-                                        "/job:localhost/task:1/CPU:1", "device:", "//", "XLA_CPU", "XLA_CPU:-1"};
+    static const char *const forms[] = {"CPU:1",
+                                        "/CPU:1",
+                                        "cpu:1",
+                                        "/cpu:1",
+                                        "/device:CPU:1",
+                                        "device:cpu:1",
+                                        "/job:localhost/replica:0/task:0/device:CPU:1",
+                                        "/job:localhost/CPU:1"};
+    static const char *const wrong[] = {"",
+                                        "/",
+                                        "CPU:",
+                                        "CPU:x",
+                                        "CPU:1:2",
+                                        "/job:worker/CPU:1",
+                                        "CPU:1/CPU:1",
+                                        "/job:localhost/task:1/CPU:1",
+                                        "device:",
+                                        "//",
+                                        "XLA_CPU",
+                                        "XLA_CPU:-1"};
     for (size_t i = 0; i < MU_COUNT(forms); i++) {
         CHECK(strcmp(mu_strategy_device(mu_one_device_strategy(forms[i]), 0), "CPU:1") == 0);
         const char *const twice[] = {"CPU:1", forms[i], NULL};
@@ -348,12 +364,15 @@ static void colocation(void)
         MU_SCOPE(all[i]) {
             MU_COLOCATE(all[i], own)
                 CHECK(mu_variable_created_in_scope(all[i], mu_variable_new(scalar(2))));
-            MU_COLOCATE(all[i], plain) {}
+            MU_COLOCATE(all[i], plain) {
+            }
             EXPECT_ERROR(MU_INVALID_ARGUMENT);
-            MU_COLOCATE(all[i], NULL) {}
+            MU_COLOCATE(all[i], NULL) {
+            }
             EXPECT_ERROR(MU_INVALID_ARGUMENT);
         }
-        MU_COLOCATE(all[i], own) {}
+        MU_COLOCATE(all[i], own) {
+        }
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
         mu_value *got = eager(all[i], colocate_inside, own);
         i == 2 ? EXPECT(got, 3) : EXPECT(got, 3, 3);

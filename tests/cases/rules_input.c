@@ -2,15 +2,9 @@
 // process sees them: rebatching, sharding, pipelines, options, the end of data, what a step gets.
 #include "cases.h"
 
-static mu_dataset *range(int n)
-{
-    return mu_dataset_range(0, n, 1);
-}
+static mu_dataset *range(int n) { return mu_dataset_range(0, n, 1); }
 
-static mu_dataset *batches(int n, int size)
-{
-    return mu_dataset_batch(range(n), size);
-}
+static mu_dataset *batches(int n, int size) { return mu_dataset_batch(range(n), size); }
 
 // Sizes and sum of everything that an iteration gives, part by part.
 typedef struct seen {
@@ -48,10 +42,7 @@ static void check_sizes(int line, seen s, int n, const int *sizes, double sum)
 #define SIZES(dataset, sum, ...) \
     check_sizes(__LINE__, see(dataset), (int)MU_COUNT(((int[]){__VA_ARGS__})), (int[]){__VA_ARGS__}, sum)
 
-static bool compat(void)
-{
-    return mu__setting_bool(MU_SETTING_TF_COMPAT);
-}
+static bool compat(void) { return mu__setting_bool(MU_SETTING_TF_COMPAT); }
 
 // ---- 6.1: batches cut anew ----------------------------------------------------------------------
 
@@ -72,7 +63,7 @@ static void rebatch_sizes(void)
                     CHECK(total == batch);
                     mu__free(sizes);
                 }
-                for (int step = 0; step < workers; step++)  // every step of all workers has one batch
+                for (int step = 0; step < workers; step++) // every step of all workers has one batch
                     CHECK(first[step] == batch);
             }
 }
@@ -256,8 +247,7 @@ static void per_replica_pipelines(void)
                                                       .place_dataset_on_device = true);
     SIZES(mu_distribute_datasets_from_function_options(mirrored(2), note_context, &p, each), 9, 2, 2, 1, 2);
     CHECK(p.calls == 2 && had(&p.seen[0], 2, 0, 2) && had(&p.seen[1], 2, 1, 2));
-    mu_distributed_dataset *three =
-        mu_distribute_datasets_from_function_options(mirrored(3), note_context, &p, placed);
+    mu_distributed_dataset *three = mu_distribute_datasets_from_function_options(mirrored(3), note_context, &p, placed);
     SIZES(three, 19, 2, 2, 2, 1, 2, 2, 0, 0, 1);
 }
 
@@ -298,7 +288,7 @@ static void the_end(void)
         CHECK(mu_next(iterator));
     for (int i = 0; i < 3; i++)
         CHECK(!mu_next(iterator) && mu_error_code() == MU_OK);
-    CHECK(mu_next(again));  // a new iterator begins anew
+    CHECK(mu_next(again)); // a new iterator begins anew
     CHECK(see(data).sum == 6 && see(data).sum == 6);
     CHECK(see(mu_distribute_dataset(mirrored(2), batches(0, 2))).n == 0);
     CHECK(!mu_next(mu_iterate(mu_distribute_dataset(mirrored(2), batches(0, 2)))) && mu_error_code() == MU_OK);
@@ -317,7 +307,7 @@ static void next_in_replica(void)
         mu_iterator *iterator = mu_iterate(mu_distribute_dataset(s, batches(8, 4)));
         CHECK(!(i ? traced : eager)(s, next_inside, iterator));
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
-        CHECK(mu_next(iterator));  // nothing was taken
+        CHECK(mu_next(iterator)); // nothing was taken
     }
 }
 

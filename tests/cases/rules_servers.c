@@ -14,7 +14,7 @@ static void clusters(void)
     static const struct {
         const char *json, *type;
         int id;
-        const char *words;  // of the error; NULL: the strategy is made
+        const char *words; // of the error; NULL: the strategy is made
     } table[] = {
         {"{}", NULL, 0, "is empty"},
         {"{\"worker\": [\"a:1\"], \"master\": [\"b:1\"], \"boss\": [\"c:1\"]}", "boss", 3, "disallowed task type"},
@@ -36,8 +36,7 @@ static void clusters(void)
         mu_strategy *strategy = mu_parameter_server_strategy(cluster, .in_process = true);
         const mu_error error = mu_error_take();
         if (table[i].words ? error.code != MU_INVALID_ARGUMENT || !strstr(error.message, table[i].words) : !strategy)
-            fail_case(__LINE__, "%s as %s: %s", table[i].json, table[i].type ? table[i].type : "nobody",
-                      error.message);
+            fail_case(__LINE__, "%s as %s: %s", table[i].json, table[i].type ? table[i].type : "nobody", error.message);
         // Workers are not synchronized, so they do not count.
         CHECK(!strategy || mu_num_replicas_in_sync(strategy) == 1);
     }
@@ -69,7 +68,8 @@ static void placement(void)
     mu_variable *divided = NULL, *beside = NULL, *single = NULL, *next = NULL, *own = NULL;
     MU_SCOPE(strategy) {
         divided = mu_variable_new(VECTOR(1, 2, 3, 4), "divided");
-        MU_COLOCATE(strategy, mu_variable_shard(divided, 1)) beside = mu_variable_new(VECTOR(5, 6, 7), "beside");
+        MU_COLOCATE(strategy, mu_variable_shard(divided, 1))
+            beside = mu_variable_new(VECTOR(5, 6, 7), "beside");
         single = mu_variable_new(scalar(8), "single");
         next = mu_variable_new(VECTOR(9, 10), "next");
         own = mu_variable_new(VECTOR(1, 2), "own", .per_worker_variable = true);
@@ -96,8 +96,10 @@ static void parts_of_a_whole(void)
     const struct {
         mu_variable *parts[2];
         const char *words;
-    } wrong[] = {{{c, a}, "'a' is a part of 'ShardedVariable' already"}, {{c, c}, "'c' is given twice"},
-                 {{c, point}, "'point' is a scalar"}, {{c, whole}, "element 1 is"}};
+    } wrong[] = {{{c, a}, "'a' is a part of 'ShardedVariable' already"},
+                 {{c, c}, "'c' is given twice"},
+                 {{c, point}, "'point' is a scalar"},
+                 {{c, whole}, "element 1 is"}};
     for (size_t i = 0; i < MU_COUNT(wrong); i++) {
         CHECK(!mu_sharded_variable_of(2, wrong[i].parts, "v"));
         if (!strstr(mu_error_message(), wrong[i].words))
@@ -126,14 +128,13 @@ static void reductions(void)
 {
     mu_strategy *strategy = on_workers(3, 2, NULL);
     int calls = 0;
-    EXPECT(mu_reduce(strategy, MU_SUM, mu_of(scalar(7))), 7);  // not per replica: unchanged
+    EXPECT(mu_reduce(strategy, MU_SUM, mu_of(scalar(7))), 7); // not per replica: unchanged
     EXPECT(mu_reduce(strategy, MU_MEAN, mu_list(scalar(7), VECTOR(1, 2), MU_END)), 7, 1, 2);
     EXPECT(mu_strategy_gather(strategy, mu_of(VECTOR(3, 4)), 0), 3, 4);
     // Outside of a call: in this process.
     EXPECT(mu_run(strategy, mu_function_new(twice, NULL), mu_list(scalar(3), MU_END)), 6);
-    mu_distributed_dataset *both[] = {
-        mu_distribute_dataset(strategy, mu_dataset_batch(mu_dataset_range(0, 4, 1), 2)),
-        mu_distribute_datasets_from_function(strategy, per_pipeline, &calls)};
+    mu_distributed_dataset *both[] = {mu_distribute_dataset(strategy, mu_dataset_batch(mu_dataset_range(0, 4, 1), 2)),
+                                      mu_distribute_datasets_from_function(strategy, per_pipeline, &calls)};
     for (int i = 0; i < 2; i++) {
         MU_EACH(batch, both[i])
             CHECK(batch == NULL);
@@ -147,8 +148,10 @@ static void cached_reads(void)
 {
     mu_strategy *strategy = on_workers(1, 2, NULL);
     mu_variable *v = NULL;
-    MU_SCOPE(strategy) v = mu_variable_new(VECTOR(1, 2, 3), "v");
-    MU_CACHE_VARIABLE_READS {
+    MU_SCOPE(strategy)
+        v = mu_variable_new(VECTOR(1, 2, 3), "v");
+    MU_CACHE_VARIABLE_READS
+    {
         EXPECT(mu_of(mu_variable_sparse_read(v, INDICES(1))), 2);
         CHECK(mu_variable_assign(v, VECTOR(4, 5, 6)) == MU_OK);
         EXPECT(mu_of(mu_variable_read(v)), 4, 5, 6);
@@ -190,13 +193,14 @@ static void arguments_and_results(void)
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
     EXPECT(mu_fetch(mu_list(scalar(1), mu_map("a", result, "b", scalar(2), MU_END), result, MU_END)), 1, 5, 2, 5);
     CHECK(mu_value_count(mu_fetch(mu_schedule(c, mu_function_new(nothing, NULL)))) == 0);
-    mu_value *other = mu_create_per_worker_dataset(mu_coordinator_new(on_workers(1, 1, NULL)),
-                                                   .dataset = mu_dataset_range(0, 3, 1));
-    CHECK(!mu_schedule(c, function, mu_list(other, MU_END)));  // of another coordinator
+    mu_value *other =
+        mu_create_per_worker_dataset(mu_coordinator_new(on_workers(1, 1, NULL)), .dataset = mu_dataset_range(0, 3, 1));
+    CHECK(!mu_schedule(c, function, mu_list(other, MU_END))); // of another coordinator
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
     // One worker runs calls in the order of their schedules.
     mu_variable *digits = NULL;
-    MU_SCOPE(strategy) digits = mu_variable_new(scalar(0), "digits");
+    MU_SCOPE(strategy)
+        digits = mu_variable_new(scalar(0), "digits");
     mu_function *append = mu_function_new(append_digit, digits);
     for (int i = 1; i <= 6; i++)
         mu_schedule(c, append, mu_list(scalar(i), MU_END));
@@ -218,19 +222,18 @@ static void datasets(void)
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_function *function = mu_function_new(same, NULL);
     mu_dataset *batches = mu_dataset_batch(mu_dataset_range(0, 4, 1), 2);
-    mu_value *all[] = {
-        mu_create_per_worker_dataset(c, whole, NULL),
-        mu_create_per_worker_dataset(c, .dataset = mu_dataset_range(0, 4, 1)),
-        mu_create_per_worker_dataset(c, whole, NULL),
-        mu_create_per_worker_dataset(c, .dataset = mu_distribute_dataset(strategy, batches)),
-        mu_create_per_worker_dataset(
-            c, .dataset = mu_distribute_datasets_from_function(strategy, per_pipeline, &calls))};
+    mu_value *all[] = {mu_create_per_worker_dataset(c, whole, NULL),
+                       mu_create_per_worker_dataset(c, .dataset = mu_dataset_range(0, 4, 1)),
+                       mu_create_per_worker_dataset(c, whole, NULL),
+                       mu_create_per_worker_dataset(c, .dataset = mu_distribute_dataset(strategy, batches)),
+                       mu_create_per_worker_dataset(
+                           c, .dataset = mu_distribute_datasets_from_function(strategy, per_pipeline, &calls))};
     for (size_t d = 0; d < MU_COUNT(all); d++) {
         double sum = 0;
-        const int n = d < 3 ? 8 : 4;  // elements of two workers
+        const int n = d < 3 ? 8 : 4; // elements of two workers
         for (int i = 0; i < n; i++) {
             mu_value *element = mu_fetch(mu_schedule(c, function, mu_list(all[d], MU_END)));
-            if (!element && mu_error_code() == MU_OUT_OF_RANGE) {  // one worker has used up its own
+            if (!element && mu_error_code() == MU_OUT_OF_RANGE) { // one worker has used up its own
                 mu_error_take();
                 CHECK(mu_join(c) == MU_OUT_OF_RANGE);
                 EXPECT_ERROR(MU_OUT_OF_RANGE);
@@ -261,7 +264,8 @@ static void resources_outlive_errors(void)
     mu_strategy *strategy = on_workers(1, 1, NULL);
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_variable *v = NULL;
-    MU_SCOPE(strategy) v = mu_variable_new(scalar(0), "v");
+    MU_SCOPE(strategy)
+        v = mu_variable_new(scalar(0), "v");
     mu_function *add = mu_function_new(add_positive, v);
     mu_value *data = mu_create_per_worker_dataset(c, whole, NULL);
     for (int i = 0; i < 3; i++) {
@@ -269,7 +273,7 @@ static void resources_outlive_errors(void)
         mu_schedule(c, add, mu_list(scalar(-1), MU_END));
         CHECK(mu_join(c) == MU_INVALID_ARGUMENT);
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
-        CHECK(mu_join(c) == MU_OK);  // told once
+        CHECK(mu_join(c) == MU_OK); // told once
     }
     EXPECT(read_of(v), 0 + 1 + 2);
 }
@@ -308,8 +312,8 @@ static void a_join_keeps_schedules_out(void)
     mu_value *taken = mu_schedule(j.coordinator, take), *late = NULL;
     pthread_t thread;
     CHECK(pthread_create(&thread, NULL, join_main, &j) == 0);
-    for (int i = 0; i < 10000 && (late = mu_schedule(j.coordinator, function, mu_list(scalar(4), MU_END),
-                                                     .no_wait = true)); i++)
+    for (int i = 0;
+         i < 10000 && (late = mu_schedule(j.coordinator, function, mu_list(scalar(4), MU_END), .no_wait = true)); i++)
         usleep(1000);
     CHECK(!late && strstr(mu_error_message(), "another thread joins"));
     EXPECT_ERROR(MU_RESOURCE_EXHAUSTED);
@@ -352,7 +356,9 @@ static mu_task *late(mu_strategy *strategy, int worker, void *arg)
 static mu_status after_late_calls(int workers, int n, const char *given, int limit)
 {
     atomic_int left = n;
-    mu_coordinator_args args = {.size = sizeof args, .given = given, .strategy = on_workers(workers, 1, NULL),
+    mu_coordinator_args args = {.size = sizeof args,
+                                .given = given,
+                                .strategy = on_workers(workers, 1, NULL),
                                 .ignore_transient_timeouts = limit};
     mu_coordinator *c = mu__give(mu__coordinator_new(&args, late, &left));
     mu_schedule(c, mu_function_new(same, NULL), mu_list(scalar(1), MU_END));
@@ -430,7 +436,7 @@ static void results_of_calls(void)
     mu_rpc_client *client = mu_rpc_client_new("muster", address, .timeout_in_ms = 60000);
     mu_rpc_result *good = mu_rpc_call(client, "half", mu_list(scalar(8), MU_END));
     mu_rpc_result *bad = mu_rpc_call(client, "half", mu_list(scalar(-8), MU_END));
-    for (int times = 0; times < 2; times++) {  // each may be asked often
+    for (int times = 0; times < 2; times++) { // each may be asked often
         CHECK(mu_rpc_result_is_ok(good) && mu_rpc_result_error(good).code == MU_OK && !mu_rpc_result_is_ok(bad));
         EXPECT(mu_rpc_result_value(good), 4);
         CHECK(mu_rpc_result_error(bad).code == MU_OUT_OF_RANGE && mu_error_code() == MU_OK);

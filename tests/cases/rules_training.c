@@ -18,10 +18,7 @@ static mu_dataset *numbers(int first, int last, int batch)
     return mu_dataset_batch(mu_dataset_range(first, last + 1, 1), batch);
 }
 
-static mu_tensor *floats(mu_value *value)
-{
-    return mu_cast(mu_value_tensor(value), MU_F32);
-}
+static mu_tensor *floats(mu_value *value) { return mu_cast(mu_value_tensor(value), MU_F32); }
 
 // ---- Metrics ------------------------------------------------------------------------------------
 
@@ -67,7 +64,7 @@ static void metrics_in_steps(void)
 static void metrics_outside(void)
 {
     for (int k = n_kinds() - 1; k >= 0; k--) {
-        mu_metric *mean = mu_mean_metric(NULL);  // made outside of the scope
+        mu_metric *mean = mu_mean_metric(NULL); // made outside of the scope
         MU_SCOPE(all_kinds[k])
             for (int i = 0; i < 10; i++)
                 CHECK(mu_metric_update(mean, scalar(i), NULL) == MU_OK);
@@ -104,7 +101,7 @@ static void gradients_of_steps(void)
 
 typedef struct weighing {
     mu_variable *variable;
-    bool inside;  // the reduction is part of what is differentiated
+    bool inside; // the reduction is part of what is differentiated
 } weighing;
 
 // Each replica's loss is (id + 1) times the variable.
@@ -128,7 +125,7 @@ static void gradients_of_variables(void)
         weighing w = {.variable = on_write(s, 2, MU_AGGREGATION_NONE), .inside = i / 2};
         mu_value *g = (i % 2 ? traced : eager)(s, gradient_of_variable, &w);
         if (w.inside)
-            EXPECT(g, 1, 2);  // the mean of two ones, times each one's factor
+            EXPECT(g, 1, 2); // the mean of two ones, times each one's factor
         else
             EXPECT(g, 3, 3);
     }
@@ -182,9 +179,9 @@ static void counting(void)
     for (int k = n_kinds() - 1; k >= 0; k--)
         for (int i = 0; i < 2; i++) {
             mu_strategy *s = all_kinds[k];
-            counters c = {.step = variable(s, mu_constant(MU_I64, 0), MU_SYNCHRONIZATION_AUTO,
-                                           MU_AGGREGATION_ONLY_FIRST_REPLICA),
-                          .seen = on_read(s, 0, MU_AGGREGATION_SUM)};
+            counters c = {
+                .step = variable(s, mu_constant(MU_I64, 0), MU_SYNCHRONIZATION_AUTO, MU_AGGREGATION_ONLY_FIRST_REPLICA),
+                .seen = on_read(s, 0, MU_AGGREGATION_SUM)};
             mu_function *step = mu_function_new(count, &c);
             MU_EACH(batch, mu_distribute_dataset(s, numbers(0, 10, 4)))
                 CHECK(i ? mu_run(s, step, batch) : mu_run_callback(s, count, &c, batch));

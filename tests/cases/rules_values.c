@@ -14,20 +14,14 @@ static void make_all(void)
     all_kinds[DEFAULT] = mu_default_strategy();
 }
 
-static mu_tensor *ints(int n, const double *values, mu_dtype dtype)
-{
-    return mu_cast(vector(n, values), dtype);
-}
+static mu_tensor *ints(int n, const double *values, mu_dtype dtype) { return mu_cast(vector(n, values), dtype); }
 
 static mu_tensor *square(double first)
 {
     return mu_reshape(VECTOR(first, first + 1, first + 2, first + 3), 2, (int64_t[]){2, 2});
 }
 
-static mu_value *variable_leaf(mu_variable *variable)
-{
-    return mu_value_at(mu_variables(variable, MU_END), 0);
-}
+static mu_value *variable_leaf(mu_variable *variable) { return mu_value_at(mu_variables(variable, MU_END), 0); }
 
 static mu_value *mirror_of(mu_strategy *s, mu_tensor *tensor)
 {
@@ -52,7 +46,7 @@ static void weights_of_elements(void)
     mu_tensor *parts[] = {VECTOR(1, 2, 3), VECTOR(6), mu_tensor_new(MU_F32, 1, (int64_t[]){0}, NULL)};
     EXPECT(mu_reduce(s, MU_MEAN, per_replica_of(3, parts), 0), 3);
     EXPECT(mu_reduce(s, MU_SUM, per_replica_of(3, parts), 0), 12);
-    EXPECT(mu_reduce(s, MU_MEAN, PER_REPLICA(2, 6, 1)), 3);  // by replicas, whatever they had
+    EXPECT(mu_reduce(s, MU_MEAN, PER_REPLICA(2, 6, 1)), 3); // by replicas, whatever they had
 }
 
 static void several_axes(void)
@@ -135,8 +129,8 @@ static void same_everywhere(void)
 static void mirrored_values(void)
 {
     mu_strategy *s = mirrored(2);
-    mu_value *m = mirror_of(s, VECTOR(1, 2)), *v = variable_leaf(variable(s, VECTOR(1, 2), MU_SYNCHRONIZATION_AUTO,
-                                                                          MU_AGGREGATION_NONE));
+    mu_value *m = mirror_of(s, VECTOR(1, 2)),
+             *v = variable_leaf(variable(s, VECTOR(1, 2), MU_SYNCHRONIZATION_AUTO, MU_AGGREGATION_NONE));
     CHECK(mu_value_kind_of(m) == MU_VALUE_MIRRORED);
     for (int i = 0; i < 2; i++) {
         mu_value *value = i ? v : m;
@@ -171,7 +165,7 @@ static void gather_of_all_kinds(void)
     make_all();
     for (int k = 0; k < KINDS; k++) {
         EXPECT(mu_strategy_gather(all_kinds[k], plain, 0), 1, 2);
-        EXPECT(mu_strategy_gather(all_kinds[k], mu_of(scalar(1)), 3), 1);  // the axis is not looked at
+        EXPECT(mu_strategy_gather(all_kinds[k], mu_of(scalar(1)), 3), 1); // the axis is not looked at
     }
     mu_strategy *s = all_kinds[MIRRORED];
     EXPECT(mu_strategy_gather(s, mirror_of(s, VECTOR(1, 2)), 0), 1, 2, 1, 2);
@@ -315,7 +309,7 @@ static void all_reduce_of_variables(void)
 static void collectives_elsewhere(void)
 {
     mu_strategy *s = mirrored(2);
-    EXPECT(mu_of(mu_all_reduce(MU_SUM, scalar(3))), 3);  // the default strategy's one replica
+    EXPECT(mu_of(mu_all_reduce(MU_SUM, scalar(3))), 3); // the default strategy's one replica
     EXPECT(mu_of(mu_all_gather(VECTOR(3), 0)), 3);
     MU_SCOPE(s) {
         CHECK(!mu_all_reduce(MU_SUM, scalar(3)));

@@ -5,10 +5,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-static mu_strategy *two(void)
-{
-    return mirrored(2);
-}
+static mu_strategy *two(void) { return mirrored(2); }
 
 #define RUN(i) ((i) ? traced : eager)
 
@@ -179,7 +176,7 @@ static void reads(void)
     }
     mu_variable *v = on_write(s, 0, MU_AGGREGATION_NONE);
     assignment job = {.variable = v, .assign = mu_variable_assign, .scale = 1, .offset = 5};
-    EXPECT(eager(s, assign_on_replica, &job), 5, 6);  // NONE: they may differ; outside the first is seen
+    EXPECT(eager(s, assign_on_replica, &job), 5, 6); // NONE: they may differ; outside the first is seen
     EXPECT(read_of(v), 5);
     EXPECT(mu_update_variable(s, slot, read_in_update, v), 5, 6);
 }
@@ -238,7 +235,7 @@ static void deltas(void)
             EXPECT(components(v), wanted[a][k], wanted[a][k]);
         else
             EXPECT(components(v), wanted[a][k]);
-        CHECK(assigns[k](v, scalar(1)) == MU_OK);  // outside: to each as it is
+        CHECK(assigns[k](v, scalar(1)) == MU_OK); // outside: to each as it is
         EXPECT(read_of(v), k == 0 ? 1 : wanted[a][k] + (k == 1 ? 1 : -1));
     }
 }
@@ -291,8 +288,8 @@ static void on_read_outside(void)
 // ---- 9.4: scatters ------------------------------------------------------------------------------
 
 typedef mu_status scatter_fn(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
-static scatter_fn *const scatters[] = {mu_variable_scatter_add, mu_variable_scatter_sub, mu_variable_scatter_mul,
-                                       mu_variable_scatter_div, mu_variable_scatter_min, mu_variable_scatter_max,
+static scatter_fn *const scatters[] = {mu_variable_scatter_add,   mu_variable_scatter_sub, mu_variable_scatter_mul,
+                                       mu_variable_scatter_div,   mu_variable_scatter_min, mu_variable_scatter_max,
                                        mu_variable_scatter_update};
 
 typedef struct scattering {
@@ -436,7 +433,7 @@ static void central(void)
         literal.variable = alone;
         EXPECT(RUN(i)(one, assign_on_replica, &literal), 5);
         assignment own = {.variable = mean, .assign = mu_variable_assign, .scale = 1};
-        EXPECT(RUN(i)(s, assign_on_replica, &own), .5, .5);  // ON_READ means nothing here
+        EXPECT(RUN(i)(s, assign_on_replica, &own), .5, .5); // ON_READ means nothing here
         EXPECT(read_of(mean), .5);
         EXPECT(RUN(i)(s, read_on_replica, mean), .5, .5);
         CHECK(mu_variable_assign_add(mean, scalar(1)) == MU_OK && mu_variable_assign_sub(sum, scalar(1)) == MU_OK);

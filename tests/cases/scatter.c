@@ -6,8 +6,8 @@ typedef mu_status scatter_fn(mu_variable *variable, mu_tensor *indices, mu_tenso
 typedef struct scattering {
     mu_variable *variable;
     scatter_fn *scatter;
-    mu_tensor *indices, *values;  // NULL: made from the id
-    double offset;                // values: id + offset
+    mu_tensor *indices, *values; // NULL: made from the id
+    double offset;               // values: id + offset
 } scattering;
 
 static mu_value *scatter_on_replica(mu_value *arguments, void *arg)
@@ -82,8 +82,8 @@ static void core_095(void)
 
 static void core_097(void)
 {
-    static scatter_fn *const scatters[] = {mu_variable_scatter_add, mu_variable_scatter_sub, mu_variable_scatter_mul,
-                                           mu_variable_scatter_div, mu_variable_scatter_min, mu_variable_scatter_max,
+    static scatter_fn *const scatters[] = {mu_variable_scatter_add,   mu_variable_scatter_sub, mu_variable_scatter_mul,
+                                           mu_variable_scatter_div,   mu_variable_scatter_min, mu_variable_scatter_max,
                                            mu_variable_scatter_update};
     mu_strategy *s = mirrored(2);
     for (int a = 0; a < 4; a++)

@@ -130,10 +130,7 @@ static void ps_017(void)
     EXPECT(value_of(mu_variable_shard(v, 2)), 5, 5);
 }
 
-static void ps_019(void)
-{
-    EXPECT(value_of(zero_to_three()), 0, 0, 1, 1, 2, 2, 3, 3);
-}
+static void ps_019(void) { EXPECT(value_of(zero_to_three()), 0, 0, 1, 1, 2, 2, 3, 3); }
 
 static void ps_020(void)
 {
@@ -143,8 +140,8 @@ static void ps_020(void)
     for (int i = 0; i < 3; i++)
         CHECK(mu_variable_shape(mu_variable_shard(v, i)).dims[0] == rows[i]);
     for (int times = 1; times <= 2; times++) {
-        CHECK(mu_variable_scatter_add(v, INDICES(0, 10, 11, 12, 30, 31),
-                                      matrix(6, 1, (double[]){0, 1, 2, 3, 4, 5})) == MU_OK);
+        CHECK(mu_variable_scatter_add(v, INDICES(0, 10, 11, 12, 30, 31), matrix(6, 1, (double[]){0, 1, 2, 3, 4, 5})) ==
+              MU_OK);
         double wanted[32] = {0};
         for (int i = 0; i < 6; i++)
             wanted[ids[i]] = i * times;
@@ -189,7 +186,7 @@ static void ps_023(void)
 
 // ---- Slices -------------------------------------------------------------------------------------
 
-enum { OPEN = 1000 };  // no bound
+enum { OPEN = 1000 }; // no bound
 
 // v[begin:end:step], of which only the row numbers are compared: row i is 2i + 1, 2i + 2.
 static void expect_slice(int line, mu_variable *v, int64_t begin, int64_t end, int64_t step, int n,
@@ -204,7 +201,7 @@ static void expect_slice(int line, mu_variable *v, int64_t begin, int64_t end, i
                                                 2u | (begin == OPEN), 2u | (end == OPEN), 0);
     expect_values(line, "slice", mu_of(rows), 2 * n, elements);
 }
-#define EXPECT_SLICE(begin, end, step, ...)                                                             \
+#define EXPECT_SLICE(begin, end, step, ...) \
     expect_slice(__LINE__, v, begin, end, step, (int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
 
 static mu_variable *one_to_sixteen(void) { return sharded(3, (int64_t[]){3, 3, 2}, 2, 1); }
@@ -246,10 +243,7 @@ static mu_variable *rows_sharded(const double *values, int parts)
     return mu_sharded_variable_new(vector(4, values), "model", .partitioner = mu_fixed_shards_partitioner(parts));
 }
 
-static mu_checkpoint *checkpoint_of(mu_variable *v)
-{
-    return mu_checkpoint_new(.variables = mu_variables(v, MU_END));
-}
+static mu_checkpoint *checkpoint_of(mu_variable *v) { return mu_checkpoint_new(.variables = mu_variables(v, MU_END)); }
 
 static void ps_029(void)
 {
@@ -275,7 +269,8 @@ static mu_model *four_weights(int parts)
     mu_strategy *servers = mu_parameter_server_strategy(mu_simple_cluster_resolver(spec),
                                                         mu_fixed_shards_partitioner(parts), .in_process = true);
     mu_model *model = NULL;
-    MU_SCOPE(servers) model = mu_sequential(mu_dense(1, .no_bias = true, .name = "w"));
+    MU_SCOPE(servers)
+        model = mu_sequential(mu_dense(1, .no_bias = true, .name = "w"));
     return model;
 }
 
@@ -341,7 +336,7 @@ static void ps_007(void)
     mu_strategy *strategy = on_workers(1, 3, NULL);
     mu_variable *v[4] = {NULL};
     MU_SCOPE(strategy) {
-        mu_set_device("CPU:1");  // not inside of a scope; around one it is ignored
+        mu_set_device("CPU:1"); // not inside of a scope; around one it is ignored
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
         v[0] = mu_variable_new(scalar(0));
         v[1] = mu_variable_new(scalar(1));
@@ -355,7 +350,8 @@ static void ps_007(void)
     CHECK(is_on(v[0], 0) && is_on(v[1], 1) && is_on(v[2], 2) && is_on(v[3], 0));
     mu_variable *beside = NULL;
     MU_SCOPE(strategy) {
-        MU_COLOCATE(strategy, v[2]) beside = mu_variable_new(scalar(4));
+        MU_COLOCATE(strategy, v[2])
+            beside = mu_variable_new(scalar(4));
         v[0] = mu_variable_new(scalar(5));
     }
     CHECK(is_on(beside, 2) && is_on(v[0], 1));
@@ -367,7 +363,8 @@ static mu_variable *counted(mu_strategy *strategy, mu_dtype dtype, int64_t rows,
 {
     mu_variable *v = NULL;
     mu_tensor *whole = mu_reshape(mu_range(dtype, 0, (double)(rows * columns), 1), 2, (int64_t[]){rows, columns});
-    MU_SCOPE(strategy) v = mu_variable_new(whole, "v");
+    MU_SCOPE(strategy)
+        v = mu_variable_new(whole, "v");
     return v;
 }
 
@@ -389,7 +386,8 @@ static void ps_010(void)
 {
     mu_variable *v = NULL;
     mu_strategy *strategy = on_workers(1, 2, mu_fixed_shards_partitioner(4));
-    MU_SCOPE(strategy) v = mu_variable_new(VECTOR(0, 1, 2), "v");
+    MU_SCOPE(strategy)
+        v = mu_variable_new(VECTOR(0, 1, 2), "v");
     CHECK(mu_variable_shard_count(v) == 3);
     for (int i = 0; i < 3; i++) {
         EXPECT(value_of(mu_variable_shard(v, i)), i);
@@ -400,8 +398,7 @@ static void ps_010(void)
 static void ps_011(void)
 {
     mu_variable *v[2] = {NULL};
-    mu_strategy *strategy =
-        on_workers(1, 2, mu_min_size_partitioner(.min_shard_bytes = 64 << 20, .max_shards = 2));
+    mu_strategy *strategy = on_workers(1, 2, mu_min_size_partitioner(.min_shard_bytes = 64 << 20, .max_shards = 2));
     MU_SCOPE(strategy)
         for (int i = 0; i < 2; i++)
             v[i] = mu_variable_new(mu_range(MU_F32, 0, 10, 1), "v");

@@ -101,16 +101,17 @@ static void check_elements(int line, mu_dataset *dataset, int n, const int *size
         for (int64_t i = 0; element < n && i < rows; i++, seen++)
             if (mu__read_element(tensor->dtype, mu__host_read(tensor), i) != values[seen])
                 fail_case(line, "row %d is %g, expected %g", seen,
-                          mu__read_element(tensor->dtype, mu__host_read(tensor), i),
-                          values[seen]);
+                          mu__read_element(tensor->dtype, mu__host_read(tensor), i), values[seen]);
         element++;
     }
     if (element != n)
         fail_case(line, "%d elements, expected %d", element, n);
 }
 
-#define ELEMENTS(...) (int)MU_COUNT(((int[]){__VA_ARGS__})), (int[]){__VA_ARGS__}
-#define ROWS(...) (double[]){__VA_ARGS__}
+#define ELEMENTS(...) \
+    (int)MU_COUNT(((int[]){__VA_ARGS__})), (int[]) { __VA_ARGS__ }
+#define ROWS(...) \
+    (double[]) { __VA_ARGS__ }
 
 static void ps_112(void)
 {
@@ -135,8 +136,8 @@ static void no_file_left(void)
     mu_strategy *second = as_worker(1, 2, 2);
     CHECK(shard_plan(second, data).dataset);
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
-    const char *wanted = compat ? "its own files"
-                                : "reads 0 of 1 files; no other worker reads them. There are fewer files";
+    const char *wanted =
+        compat ? "its own files" : "reads 0 of 1 files; no other worker reads them. There are fewer files";
     if (!strstr(second->logged[0], wanted))
         fail_case(__LINE__, "wanted \"%s\", it was told: %s", wanted, second->logged[0]);
     remove_files(&f);
@@ -162,8 +163,7 @@ static void ps_121(void)
         mu_dataset_batch(mu_dataset_interleave(mu_dataset_shuffle(paths_of(&f), 10), open_file, NULL), 5);
     const bool compat = mu__setting_bool(MU_SETTING_TF_COMPAT);
     for (int policy = compat ? MU_AUTO_SHARD_AUTO : MU_AUTO_SHARD_FILE; policy <= MU_AUTO_SHARD_FILE; policy++) {
-        count_rows(shard_plan(as_worker(3, 5, 1), mu_dataset_options(data, .auto_shard_policy = policy)).dataset,
-                   rows);
+        count_rows(shard_plan(as_worker(3, 5, 1), mu_dataset_options(data, .auto_shard_policy = policy)).dataset, rows);
         for (int i = 0; i < 10; i++)
             CHECK(rows[i] == (i == 3 || i == 8 ? 10 : 0));
     }
@@ -208,9 +208,9 @@ static void every_row_once(void)
         for (int rows = 0; rows < 23; rows++) {
             int seen[32] = {0};
             for (int w = 0; w < workers; w++)
-                MU_EACH(batch,
-                         shard_plan(as_worker(w, workers, 2), mu_dataset_batch(mu_dataset_range(0, rows, 1), 7))
-                             .dataset) {
+                MU_EACH(
+                    batch,
+                    shard_plan(as_worker(w, workers, 2), mu_dataset_batch(mu_dataset_range(0, rows, 1), 7)).dataset) {
                     const mu_tensor *part = mu_value_tensor(batch);
                     for (int64_t i = 0; part && i < part->shape.dims[0]; i++)
                         seen[(int)mu__read_element(part->dtype, mu__host_read(part), i)]++;
@@ -221,6 +221,12 @@ static void every_row_once(void)
 }
 
 const one_case share_cases[] = {
-    {"ps-110", ps_110, NULL}, {"ps-112", ps_112, NULL}, {"no-file-left", no_file_left, NULL}, {"ps-121", ps_121, NULL},
-    {"ps-122", ps_122, NULL}, {"ps-125", ps_125, NULL}, {"every-row-once", every_row_once, NULL}, {0},
+    {"ps-110", ps_110, NULL},
+    {"ps-112", ps_112, NULL},
+    {"no-file-left", no_file_left, NULL},
+    {"ps-121", ps_121, NULL},
+    {"ps-122", ps_122, NULL},
+    {"ps-125", ps_125, NULL},
+    {"every-row-once", every_row_once, NULL},
+    {0},
 };

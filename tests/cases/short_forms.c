@@ -1,10 +1,7 @@
 // Short forms that the cases share: strategies, small tensors, variables, assignments on replicas.
 #include "cases.h"
 
-mu_strategy *mirrored(int replicas)
-{
-    return mu_mirrored_strategy(.replicas = replicas);
-}
+mu_strategy *mirrored(int replicas) { return mu_mirrored_strategy(.replicas = replicas); }
 
 bool served_workers;
 
@@ -33,10 +30,7 @@ mu_shard_plan shard_plan(mu_strategy *strategy, mu_dataset *dataset)
     return strategy->ops->distribute_dataset(strategy, dataset);
 }
 
-mu_tensor *scalar(double value)
-{
-    return mu_constant(MU_F32, value);
-}
+mu_tensor *scalar(double value) { return mu_constant(MU_F32, value); }
 
 static mu_tensor *filled(mu_dtype dtype, int n, const double *values)
 {
@@ -47,15 +41,9 @@ static mu_tensor *filled(mu_dtype dtype, int n, const double *values)
     return tensor;
 }
 
-mu_tensor *vector(int n, const double *values)
-{
-    return filled(MU_F32, n, values);
-}
+mu_tensor *vector(int n, const double *values) { return filled(MU_F32, n, values); }
 
-mu_tensor *indices_of(int n, const double *values)
-{
-    return filled(MU_I32, n, values);
-}
+mu_tensor *indices_of(int n, const double *values) { return filled(MU_I32, n, values); }
 
 mu_value *per_replica_of(int n, mu_tensor *const *tensors)
 {
@@ -73,10 +61,7 @@ mu_value *per_replica(int n, const double *values)
     return per_replica_of(n, tensors);
 }
 
-mu_tensor *id(void)
-{
-    return mu_cast(mu_replica_id(), MU_F32);
-}
+mu_tensor *id(void) { return mu_cast(mu_replica_id(), MU_F32); }
 
 mu_variable *variable(mu_strategy *strategy, mu_tensor *initial, mu_variable_synchronization synchronization,
                       mu_variable_aggregation aggregation)
@@ -109,10 +94,7 @@ mu_value *read_of(mu_variable *of)
     return value ? mu_of(value) : NULL;
 }
 
-mu_value *eager(mu_strategy *strategy, replica_fn *fn, void *arg)
-{
-    return mu_run_callback(strategy, fn, arg, NULL);
-}
+mu_value *eager(mu_strategy *strategy, replica_fn *fn, void *arg) { return mu_run_callback(strategy, fn, arg, NULL); }
 
 mu_value *traced(mu_strategy *strategy, replica_fn *fn, void *arg)
 {

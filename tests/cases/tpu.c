@@ -29,7 +29,7 @@ static void expect_cores(int line, mu_tpu_device_assignment *build, int n, const
             fail_case(line, "core %d is at [%d, %d, %d, %d]", i, at[0], at[1], at[2], at[3]);
     }
 }
-#define EXPECT_CORES(assignment, ...)                                                           \
+#define EXPECT_CORES(assignment, ...)                                                      \
     expect_cores(__LINE__, assignment, (int)MU_COUNT(((int[][MU_TPU_RANK]){__VA_ARGS__})), \
                  (const int[][MU_TPU_RANK]){__VA_ARGS__})
 
@@ -113,16 +113,16 @@ static void ps_109(void)
 {
     const int whole[] = {1, 4}, square_parts[] = {2, 2};
     mu_tpu_topology *topology = mu_tpu_initialize(NULL);
-    mu_strategy *strategy = mu_tpu_strategy(
-        .device_assignment = mu_tpu_device_assignment_build(topology, .computation_shape = {2, 1, 1, 2}));
+    mu_strategy *strategy = mu_tpu_strategy(.device_assignment = mu_tpu_device_assignment_build(
+                                                topology, .computation_shape = {2, 1, 1, 2}));
     CHECK(mu_num_replicas_in_sync(strategy) == 1);
     CHECK(mu_run_callback(strategy, square, NULL, mu_of(scalar(2))) == NULL);
     EXPECT_ERROR(MU_UNIMPLEMENTED);
     mu_tensor *matrix = mu_zeros(MU_F32, 2, (const int64_t[]){4, 6});
     CHECK(mu_split_to_logical_devices(strategy, matrix, 2, whole) == NULL);
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
-    CHECK(mu_split_to_logical_devices(strategy, mu_zeros(MU_F32, 3, (const int64_t[]){2, 2, 2}), 2,
-        square_parts) == NULL);
+    CHECK(mu_split_to_logical_devices(strategy, mu_zeros(MU_F32, 3, (const int64_t[]){2, 2, 2}), 2, square_parts) ==
+          NULL);
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
     CHECK(mu_split_to_logical_devices(strategy, matrix, 2, square_parts) == matrix);
     mu_tpu_shutdown(NULL);

@@ -3,9 +3,9 @@
 #include "cases.h"
 
 typedef struct shapes {
-    int rank, axis;           // the axis that differs
+    int rank, axis; // the axis that differs
     int64_t dims[4];
-    int64_t sizes[4];         // along the axis, of each replica of all workers
+    int64_t sizes[4]; // along the axis, of each replica of all workers
     mu_dtype dtype;
 } shapes;
 
@@ -102,14 +102,11 @@ static void compare(const shapes *s, mu_strategy *strategy, replica_fn *fn, mu_f
 }
 
 static const shapes all[] = {
-    {2, 1, {1, 0}, {2, 3, 2, 3}, MU_F32},
-    {2, 1, {2, 0}, {3, 5, 3, 3}, MU_F32},
-    {2, 1, {2, 0}, {3, 3, 5, 5}, MU_F64},   // different between workers only
-    {2, 1, {2, 0}, {3, 0, 1, 2}, MU_F32},   // a replica with nothing
-    {3, 1, {2, 0, 2}, {1, 2, 3, 1}, MU_F32},
-    {3, 2, {2, 2, 0}, {1, 3, 1, 3}, MU_F64},
-    {4, 2, {2, 1, 0, 2}, {2, 1, 2, 2}, MU_F32},
-    {3, 0, {0, 2, 2}, {1, 2, 2, 1}, MU_F32},
+    {2, 1, {1, 0}, {2, 3, 2, 3}, MU_F32},       {2, 1, {2, 0}, {3, 5, 3, 3}, MU_F32},
+    {2, 1, {2, 0}, {3, 3, 5, 5}, MU_F64}, // different between workers only
+    {2, 1, {2, 0}, {3, 0, 1, 2}, MU_F32}, // a replica with nothing
+    {3, 1, {2, 0, 2}, {1, 2, 3, 1}, MU_F32},    {3, 2, {2, 2, 0}, {1, 3, 1, 3}, MU_F64},
+    {4, 2, {2, 1, 0, 2}, {2, 1, 2, 2}, MU_F32}, {3, 0, {0, 2, 2}, {1, 2, 2, 1}, MU_F32},
 };
 
 static void run_all(mu_strategy *strategy)
@@ -144,10 +141,7 @@ void uneven_in_turn(mu_strategy *strategy)
     CHECK(mu_function_trace_count(function) <= 3);
 }
 
-static void in_turn(void)
-{
-    uneven_in_turn(mirrored(2));
-}
+static void in_turn(void) { uneven_in_turn(mirrored(2)); }
 
 // Types and numbers of axes must be those of the first replica.
 static void wrong_parts(void)
@@ -162,10 +156,7 @@ static void wrong_parts(void)
     }
 }
 
-void uneven_on_workers(mu_strategy *strategy)
-{
-    run_all(strategy);
-}
+void uneven_on_workers(mu_strategy *strategy) { run_all(strategy); }
 
 const one_case uneven_axes_cases[] = {
     {"uneven-axes", on_one_machine, NULL},

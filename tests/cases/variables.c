@@ -54,7 +54,7 @@ static void core_071(void)
 }
 
 // Runs eagerly, then traced with fresh components.
-#define ON_REPLICAS(s, ...) eager(s, assign_on_replica, &(assignment){__VA_ARGS__})
+#define ON_REPLICAS(s, ...)        eager(s, assign_on_replica, &(assignment){__VA_ARGS__})
 #define ON_REPLICAS_TRACED(s, ...) traced(s, assign_on_replica, &(assignment){__VA_ARGS__})
 
 static void core_073(void)
@@ -238,20 +238,23 @@ static void core_089(void)
     mu_variable *plain = mu_variable_new(scalar(1)), *other = on_write(mirrored(2), 1, MU_AGGREGATION_NONE),
                 *own = on_write(s, 1, MU_AGGREGATION_NONE);
     MU_SCOPE(s) {
-        MU_COLOCATE(s, plain) {}
+        MU_COLOCATE(s, plain) {
+        }
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
-        MU_COLOCATE(s, other) {}
+        MU_COLOCATE(s, other) {
+        }
         EXPECT_ERROR(MU_INVALID_ARGUMENT);
         MU_COLOCATE(s, own)
             CHECK(mu_variable_component_count(mu_variable_new(scalar(1))) == 2);
     }
-    MU_COLOCATE(s, own) {}
+    MU_COLOCATE(s, own) {
+    }
     EXPECT_ERROR(MU_FAILED_PRECONDITION);
 }
 
 typedef struct training {
     mu_variable *variable;
-    mu_optimizer *optimizer;  // NULL: each replica by itself
+    mu_optimizer *optimizer; // NULL: each replica by itself
 } training;
 
 // The loss is (id + 1) times the sum of the variable, so that is its gradient.

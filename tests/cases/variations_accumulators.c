@@ -9,10 +9,7 @@ static mu_tensor *longs(int n, const double *values) { return mu_cast(vector(n, 
 
 static mu_tensor *ones(int64_t rows, int64_t columns) { return mu_ones(MU_F32, 2, (int64_t[]){rows, columns}); }
 
-static mu_tensor *column(int n, const double *values)
-{
-    return mu_reshape(vector(n, values), 2, (int64_t[]){n, 1});
-}
+static mu_tensor *column(int n, const double *values) { return mu_reshape(vector(n, values), 2, (int64_t[]){n, 1}); }
 #define COLUMN(...) column((int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
 
 static double count_of(mu_accumulator *a) { return mu_scalar(mu_accumulator_num_accumulated(a)); }
@@ -160,8 +157,8 @@ static void rows_of_several_gradients(void)
     APPLY_SPARSE(a, LONGS(0, 2), ones(2, 3), NULL);
     APPLY_SPARSE(a, LONGS(2, 5), mu_multiply(ones(2, 3), scalar(2)), NULL);
     EXPECT(mu_sparse_accumulator_take_grad(a, 1), 0, 2, 5, 1, 1, 1, 1.5, 1.5, 1.5, 2, 2, 2, -1, 3);
-    mu_accumulator *sum = mu_sparse_conditional_accumulator(MU_F32, .shape = &(mu_shape){2, {3, 1}},
-                                                            .reduction_type = "SUM");
+    mu_accumulator *sum =
+        mu_sparse_conditional_accumulator(MU_F32, .shape = &(mu_shape){2, {3, 1}}, .reduction_type = "SUM");
     APPLY_SPARSE(sum, LONGS(0, 2), COLUMN(1, 2), NULL);
     APPLY_SPARSE(sum, LONGS(2), COLUMN(5), NULL);
     EXPECT(mu_sparse_accumulator_take_grad(sum, 1), 0, 2, 1, 7, 3, 1);

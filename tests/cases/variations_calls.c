@@ -74,7 +74,8 @@ static void errors_and_joins(void)
     mu_strategy *s = on_workers(2, 2, NULL);
     mu_coordinator *c = mu_coordinator_new(s);
     mu_variable *v = NULL;
-    MU_SCOPE(s) v = mu_variable_new(scalar(0), "v");
+    MU_SCOPE(s)
+        v = mu_variable_new(scalar(0), "v");
     mu_function *good = mu_function_new(add_one, v), *bad = mu_function_new(refuse_negative, NULL);
     for (int i = 0; i < 2; i++) {
         mu_schedule(c, good);
@@ -137,7 +138,8 @@ static void codes_of_cancelled_calls(void)
     mu_coordinator *c = mu_coordinator_new(s);
     bool done = false;
     mu_accumulator *empty = NULL;
-    MU_SCOPE(s) empty = mu_conditional_accumulator(MU_F32, .shape = &(mu_shape){.rank = 0});
+    MU_SCOPE(s)
+        empty = mu_conditional_accumulator(MU_F32, .shape = &(mu_shape){.rank = 0});
     mu_function *forever = mu_function_new(take_one, empty), *bad = mu_function_new(refuse_negative, NULL);
     mu_value *results[] = {mu_schedule(c, forever), mu_schedule(c, bad, mu_of(scalar(-1))), mu_schedule(c, forever),
                            mu_schedule(c, forever)};
@@ -218,8 +220,7 @@ static void nested_elements(void)
 {
     mu_strategy *s = on_workers(2, 1, NULL);
     mu_coordinator *c = mu_coordinator_new(s);
-    mu_dataset *pairs = mu_dataset_from_tensor_slices(
-        mu_list(mu_map("a", VECTOR(1, 2), MU_END), VECTOR(3, 4), MU_END));
+    mu_dataset *pairs = mu_dataset_from_tensor_slices(mu_list(mu_map("a", VECTOR(1, 2), MU_END), VECTOR(3, 4), MU_END));
     mu_value *data = mu_create_per_worker_dataset(c, .dataset = mu_dataset_batch(pairs, 2));
     EXPECT(mu_fetch(mu_schedule(c, mu_function_new(x_plus_y, NULL), mu_list(data, MU_END))), 4, 6);
     CHECK(mu_join(c) == MU_OK);
@@ -276,10 +277,7 @@ static mu_value *ten_times_sum(mu_strategy *s, mu_value *arguments, void *arg)
     return mu_of(mu_multiply(mu_value_tensor(sum), scalar(10)));
 }
 
-static mu_value *merged(mu_value *arguments, void *arg)
-{
-    return mu_merge_call(ten_times_sum, arg, arguments);
-}
+static mu_value *merged(mu_value *arguments, void *arg) { return mu_merge_call(ten_times_sum, arg, arguments); }
 
 static mu_value *run_merged(mu_value *arguments, void *arg)
 {
@@ -291,7 +289,8 @@ static void runs_in_calls(void)
     mu_strategy *s = on_workers(2, 2, NULL);
     mu_coordinator *c = mu_coordinator_new(s);
     mu_variable *v = NULL;
-    MU_SCOPE(s) v = mu_variable_new(scalar(1), "v");
+    MU_SCOPE(s)
+        v = mu_variable_new(scalar(1), "v");
     EXPECT(mu_fetch(mu_schedule(c, mu_function_new(run_times, v), mu_of(scalar(3)))), 3, 0, 1);
     mu_value *table = mu_of(mu_reshape(VECTOR(1, 2, 3, 5), 2, (int64_t[]){2, 2}));
     EXPECT(mu_fetch(mu_schedule(c, mu_function_new(reduce_inside, s), table)), 4, 7, 1.5, 4, 1, 2, 3, 5);
@@ -357,8 +356,10 @@ static void variables_made_in_calls(void)
     mu_coordinator *c = mu_coordinator_new(s);
     mu_variable *own = NULL;
     mu_function *f = NULL;
-    MU_SCOPE(s) f = mu_function_new(with_own_variable, &own);
-    MU_SCOPE(s) EXPECT(mu_fetch(mu_schedule(c, f)), 8);
+    MU_SCOPE(s)
+        f = mu_function_new(with_own_variable, &own);
+    MU_SCOPE(s)
+        EXPECT(mu_fetch(mu_schedule(c, f)), 8);
     EXPECT(mu_fetch(mu_schedule(c, f)), 9);
     CHECK(mu_join(c) == MU_OK);
     CHECK(own && mu_variable_device(own));
@@ -377,7 +378,8 @@ static void per_worker_variables(void)
     mu_strategy *s = on_workers(2, 1, NULL);
     mu_coordinator *c = mu_coordinator_new(s);
     mu_variable *v = NULL;
-    MU_SCOPE(s) v = mu_variable_new(scalar(1), .per_worker_variable = true);
+    MU_SCOPE(s)
+        v = mu_variable_new(scalar(1), .per_worker_variable = true);
     for (int i = 0; i < 4; i++)
         CHECK(mu_schedule(c, mu_function_new(add_own, v)));
     CHECK(mu_join(c) == MU_OK);
@@ -467,8 +469,8 @@ static void contexts_and_empty_data(void)
     mu_strategy *s = on_workers(2, 2, NULL);
     mu_coordinator *c = mu_coordinator_new(s);
     mu_function *f = mu_function_new(give, NULL);
-    mu_value *data = mu_create_per_worker_dataset(c, .dataset = mu_distribute_datasets_from_function(s, context_of,
-                                                                                                       NULL));
+    mu_value *data =
+        mu_create_per_worker_dataset(c, .dataset = mu_distribute_datasets_from_function(s, context_of, NULL));
     EXPECT(mu_fetch(mu_schedule(c, f, data)), 1, 0, 1, 7);
     mu_value *empty = mu_create_per_worker_dataset(c, .dataset = mu_dataset_range(0, 0, 1));
     CHECK(!mu_fetch(mu_schedule(c, f, empty)));
@@ -523,7 +525,8 @@ static void updates_of_variables(void)
 {
     mu_strategy *s = on_workers(2, 2, NULL);
     mu_variable *v = variable(s, VECTOR(1, 2), MU_SYNCHRONIZATION_AUTO, MU_AGGREGATION_NONE);
-    MU_SCOPE(s) EXPECT(mu_update_variable(s, v, add_arguments, NULL, mu_of(VECTOR(1, 1))), 2, 3);
+    MU_SCOPE(s)
+        EXPECT(mu_update_variable(s, v, add_arguments, NULL, mu_of(VECTOR(1, 1))), 2, 3);
     EXPECT(read_of(v), 2, 3);
     CHECK(mu_variable_created_in_scope(s, v) && !mu_variable_created_in_scope(s, mu_variable_new(scalar(1), "w")));
     CHECK(mu_strategy_should_checkpoint(s) && mu_strategy_should_save_summary(s));

@@ -10,7 +10,8 @@ enum { ROWS = 8 };
 static mu_variable *divided(mu_strategy *s, mu_tensor *initial)
 {
     mu_variable *made = NULL;
-    MU_SCOPE(s) made = mu_variable_new(initial, "v");
+    MU_SCOPE(s)
+        made = mu_variable_new(initial, "v");
     return made;
 }
 
@@ -36,8 +37,8 @@ static int64_t counts_of(mu_partitioner *partitioner, mu_dtype dtype, int axis, 
         number = 10 * number + counts[i];
     return n < 0 ? -1 : number;
 }
-#define COUNTS(partitioner, dtype, axis, ...)                                                           \
-    counts_of(partitioner, dtype, axis,                                                                 \
+#define COUNTS(partitioner, dtype, axis, ...) \
+    counts_of(partitioner, dtype, axis,       \
               mu_shape_make((int)MU_COUNT(((int64_t[]){__VA_ARGS__})), (int64_t[]){__VA_ARGS__}))
 
 static void odd_shapes(void)
@@ -170,8 +171,10 @@ static void combined_rows(void)
         const char *combiner;
         bool weighted;
         double wanted[6];
-    } table[] = {{"sum", false, {16, 18, 0, 0, 10, 12}},    {"sum", true, {30, 33, 0, 0, -1, -1.5}},
-                 {"mean", false, {8, 9, 0, 0, 5, 6}},       {"mean", true, {10, 11, 0, 0, 2, 3}},
+    } table[] = {{"sum", false, {16, 18, 0, 0, 10, 12}},
+                 {"sum", true, {30, 33, 0, 0, -1, -1.5}},
+                 {"mean", false, {8, 9, 0, 0, 5, 6}},
+                 {"mean", true, {10, 11, 0, 0, 2, 3}},
                  {"sqrtn", false, {11.313708, 12.727922, 0, 0, 7.071068, 8.485281}},
                  {"sqrtn", true, {13.416408, 14.758048, 0, 0, -0.894427, -1.341641}}};
     for (size_t i = 0; i < MU_COUNT(table); i++) {
@@ -194,9 +197,9 @@ static void scatters_of_rows_twice(void)
     static const struct {
         scatter_fn *scatter;
         double rows[3]; // 0, 3 and 7
-    } table[] = {{mu_variable_scatter_add, {4, 9, 14}},   {mu_variable_scatter_sub, {-2, -1, 2}},
-                 {mu_variable_scatter_mul, {3, 20, 64}},  {mu_variable_scatter_div, {1.0 / 3, 0.8, 1}},
-                 {mu_variable_scatter_min, {1, 4, 2}},    {mu_variable_scatter_max, {3, 5, 8}},
+    } table[] = {{mu_variable_scatter_add, {4, 9, 14}},  {mu_variable_scatter_sub, {-2, -1, 2}},
+                 {mu_variable_scatter_mul, {3, 20, 64}}, {mu_variable_scatter_div, {1.0 / 3, 0.8, 1}},
+                 {mu_variable_scatter_min, {1, 4, 2}},   {mu_variable_scatter_max, {3, 5, 8}},
                  {mu_variable_scatter_update, {3, 5, 4}}};
     mu_strategy *s = by_three();
     for (size_t i = 0; i < MU_COUNT(table); i++) {

@@ -8,10 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int index_of(const mu_strategy *strategy)
-{
-    return mu_strategy_worker_index(strategy);
-}
+static int index_of(const mu_strategy *strategy) { return mu_strategy_worker_index(strategy); }
 
 // ---- Reductions ---------------------------------------------------------------------------------
 
@@ -21,10 +18,7 @@ static mu_value *one(mu_value *arguments, void *arg)
     return mu_of(scalar(1));
 }
 
-static mu_value *two_of(mu_value *value)
-{
-    return mu_list(value, value, MU_END);
-}
+static mu_value *two_of(mu_value *value) { return mu_list(value, value, MU_END); }
 
 static void core_049(mu_strategy *strategy)
 {
@@ -66,8 +60,8 @@ static mu_value *part_of_sum(mu_value *arguments, void *arg)
 {
     (void)arguments;
     mu_tensor *own = mu_multiply(mu_range(MU_F32, 0, 4, 1), mu_add(id(), scalar(1)));
-    return mu_of(mu_reduce_scatter(arg ? MU_MEAN : MU_SUM, arg ? mu_reshape(own, 2, (int64_t[]){1, 4}) : own,
-                                   arg ? 1 : 0));
+    return mu_of(
+        mu_reduce_scatter(arg ? MU_MEAN : MU_SUM, arg ? mu_reshape(own, 2, (int64_t[]){1, 4}) : own, arg ? 1 : 0));
 }
 
 static mu_value *part_of_integers(mu_value *arguments, void *arg)
@@ -123,10 +117,7 @@ static void two_by_two(mu_strategy *strategy)
     EXPECT(eager(strategy, all_ids, NULL), 0, 1, 2, 3, 0, 1, 2, 3);
 }
 
-static mu_tensor *ones_of(int64_t size)
-{
-    return mu_ones(MU_F32, 1, &size);
-}
+static mu_tensor *ones_of(int64_t size) { return mu_ones(MU_F32, 1, &size); }
 
 static mu_value *rows_of_replica(const mu_value_context *context, void *arg)
 {
@@ -271,10 +262,7 @@ static void check_input(int line, mu_distributed_dataset *data, int steps, int n
 #define INPUT(data, steps, ...) \
     check_input(__LINE__, data, steps, (int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
 
-static mu_dataset *batches_of(int rows, int size)
-{
-    return mu_dataset_batch(mu_dataset_range(0, rows, 1), size);
-}
+static mu_dataset *batches_of(int rows, int size) { return mu_dataset_batch(mu_dataset_range(0, rows, 1), size); }
 
 // TensorFlow's test distributes without cutting batches again; so the function shards where its does.
 static mu_dataset *four_alone(const mu_input_context *context, void *arg)
@@ -378,7 +366,7 @@ static void rule_values(mu_strategy *strategy)
         EXPECT(mu_reduce(strategy, MU_SUM, both[i], 0), 12);
         EXPECT(mu_strategy_gather(strategy, both[i], 0), 1, 2, 1, 2, 1, 2, 1, 2);
     }
-    EXPECT(mu_reduce(strategy, MU_SUM, mu_of(VECTOR(w, 1)), 0), 6);  // every replica reduces its worker's
+    EXPECT(mu_reduce(strategy, MU_SUM, mu_of(VECTOR(w, 1)), 0), 6); // every replica reduces its worker's
     EXPECT(mu_reduce(strategy, MU_MEAN, mu_of(scalar(w))), .5);
     EXPECT(mu_local_results(strategy, mu_list(scalar(w), MU_END)), w, w);
 }

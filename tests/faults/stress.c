@@ -27,11 +27,11 @@ typedef struct stress {
     mu_strategy *strategy;
     mu_variable *count;
     mu_function *step;
-    mu_tensor *before[2], *after[2];  // inputs of the assertions: bad and good
-    double wanted;                    // the count
+    mu_tensor *before[2], *after[2]; // inputs of the assertions: bad and good
+    double wanted;                   // the count
     int64_t seen[KINDS];
-    kind now;                         // of the callbacks
-    int bad;                          // replica
+    kind now; // of the callbacks
+    int bad;  // replica
 } stress;
 
 static uint64_t next_random(uint64_t *state)
@@ -88,10 +88,7 @@ static mu_value *flags(mu_tensor *const choice[2], int bad)
     return mu_list_of(REPLICAS, items);
 }
 
-static mu_value *flag_of(const mu_value_context *context, void *arg)
-{
-    return mu_value_at(arg, context->replica_id);
-}
+static mu_value *flag_of(const mu_value_context *context, void *arg) { return mu_value_at(arg, context->replica_id); }
 
 static mu_value *run_step(const stress *s)
 {
@@ -107,12 +104,9 @@ static mu_value *run(stress *s)
     switch (s->now) {
     case WELL:
     case FAIL_BEFORE:
-    case FAIL_AFTER:
-        return run_step(s);
-    case FAIL_TRACE:
-        return mu_run(s->strategy, mu_function_new(bad_shapes, NULL), NULL);
-    default:
-        return mu_run_callback(s->strategy, callback, s, NULL);
+    case FAIL_AFTER: return run_step(s);
+    case FAIL_TRACE: return mu_run(s->strategy, mu_function_new(bad_shapes, NULL), NULL);
+    default: return mu_run_callback(s->strategy, callback, s, NULL);
     }
 }
 

@@ -1,12 +1,6 @@
 // Fuzzes the IDX reader, plain and gzip: any bytes are refused with a record, or give elements and an end.
 #include "dataset_file.h"
 
-static mu_dataset *open_file(const char *path)
-{
-    return mu_dataset_idx(path);
-}
+static mu_dataset *open_file(const char *path) { return mu_dataset_idx(path); }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
-{
-    return fuzz_file(data, bytes, open_file);
-}
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes) { return fuzz_file(data, bytes, open_file); }

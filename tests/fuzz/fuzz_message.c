@@ -45,8 +45,8 @@ static void try_value(const uint8_t *data, size_t bytes)
 
 static void try_requests(mu_rpc_server *server, const uint8_t *data, size_t bytes)
 {
-    static const char *const methods[] = {"rpc.call", "rpc.part", "rpc.cancel", "rpc.drop", "rpc.other", "rpc.slot",
-                                         "rpc.memory"};
+    static const char *const methods[] = {"rpc.call",  "rpc.part", "rpc.cancel", "rpc.drop",
+                                          "rpc.other", "rpc.slot", "rpc.memory"};
     mu_cursor cursor = mu__cursor(data, bytes);
     for (uint64_t id = 1; mu__cursor_left(&cursor) > 0; id++) {
         mu_request request = {.id = id, .patience_ns = 1000000000};

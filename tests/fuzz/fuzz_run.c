@@ -16,7 +16,10 @@ enum { CORPUS = 1024, ROUNDS = 32, MOST_TURNS = 3, MOST_BYTES = 1 << 22, MOST_IN
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes);
 
-static struct { void *data; size_t bytes; } corpus[CORPUS];
+static struct {
+    void *data;
+    size_t bytes;
+} corpus[CORPUS];
 static int n_corpus;
 static uint64_t state;
 
@@ -32,8 +35,7 @@ static uint64_t draw(uint64_t below)
 
 static void keep_graph(const mu_graph *graph)
 {
-    if (graph && n_corpus < CORPUS &&
-        mu__graph_write(graph, &corpus[n_corpus].data, &corpus[n_corpus].bytes) == MU_OK)
+    if (graph && n_corpus < CORPUS && mu__graph_write(graph, &corpus[n_corpus].data, &corpus[n_corpus].bytes) == MU_OK)
         n_corpus++;
 }
 

@@ -22,13 +22,16 @@ static void demand(bool truth)
 }
 
 static const char *const methods[] = {
-    "muster.variable.create", "muster.variable.delete",    "muster.variable.forget",   "muster.variable.clear",
-    "muster.variable.rows",   "muster.apply",              "muster.table.create",      "muster.table.delete",
-    "muster.table.lookup",    "muster.table.update",       "muster.table.state",       "muster.table.clear",
-    "muster.table.export",    "muster.table.import",       "muster.accumulator.create", "muster.accumulator.close",
-    "muster.accumulator.take", "muster.store.call",        "muster.store.copy",        "muster.store.lead",
-    "muster.store.state",     "muster.function.register",  "muster.function.run",      "muster.function.delete",
-    "muster.input.value",     "muster.input.dataset",      "muster.input.delete",      "muster.store.ahead"};
+    "muster.variable.create",   "muster.variable.delete",  "muster.variable.forget",
+    "muster.variable.clear",    "muster.variable.rows",    "muster.apply",
+    "muster.table.create",      "muster.table.delete",     "muster.table.lookup",
+    "muster.table.update",      "muster.table.state",      "muster.table.clear",
+    "muster.table.export",      "muster.table.import",     "muster.accumulator.create",
+    "muster.accumulator.close", "muster.accumulator.take", "muster.store.call",
+    "muster.store.copy",        "muster.store.lead",       "muster.store.state",
+    "muster.function.register", "muster.function.run",     "muster.function.delete",
+    "muster.input.value",       "muster.input.dataset",    "muster.input.delete",
+    "muster.store.ahead"};
 
 // ---- Calls --------------------------------------------------------------------------------------
 
@@ -80,8 +83,15 @@ static mu_value *variable(const char *name)
 
 static mu_value *table(const char *name)
 {
-    const mu_table_options o = {.dimension = 2, .dtype = MU_F32, .optimizer = MU_TABLE_ADAM, .max_rows = 64,
-                                .max_age = 50, .scale = 0.1, .learning_rate = 0.1, .beta_1 = 0.9, .beta_2 = 0.99};
+    const mu_table_options o = {.dimension = 2,
+                                .dtype = MU_F32,
+                                .optimizer = MU_TABLE_ADAM,
+                                .max_rows = 64,
+                                .max_age = 50,
+                                .scale = 0.1,
+                                .learning_rate = 0.1,
+                                .beta_1 = 0.9,
+                                .beta_2 = 0.99};
     const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS;
     return mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 1, &n_ints, &o.dimension),
                    mu_tensor_new(MU_F64, 1, &n_reals, &o.scale), MU_END);
@@ -95,8 +105,8 @@ static mu_value *accumulator(const char *name, bool sparse)
 
 static mu_value *store_call(int64_t request, const char *method, mu_value *arguments)
 {
-    const int64_t ask[MU_N_ASK] = {[MU_ASK_EPOCH] = 1, [MU_ASK_CLIENT] = 7, [MU_ASK_REQUEST] = request,
-                                   [MU_ASK_OLDEST] = 1};
+    const int64_t ask[MU_N_ASK] = {
+        [MU_ASK_EPOCH] = 1, [MU_ASK_CLIENT] = 7, [MU_ASK_REQUEST] = request, [MU_ASK_OLDEST] = 1};
     return mu_list(mu__numbers_value(ask, MU_N_ASK), mu__text_value(method), arguments, MU_END);
 }
 

@@ -12,7 +12,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         return 0;
     const int n = data[0];
     int64_t *ids = malloc(sizeof *ids * ((size_t)n + 1));
-    void *block = malloc(bytes);  // ends where the bytes end
+    void *block = malloc(bytes); // ends where the bytes end
     if (!ids || !block)
         abort();
     memcpy(block, data + 1, bytes - 1);

@@ -50,8 +50,8 @@ static pj_topology *make_topology(const pj_api *api, const char *name, int repli
     const pj_named_value options[] = {
         PJ_ARGS(pj_named_value, .name = "target_config", .name_bytes = 13, .type = PJ_VALUE_TEXT,
                 .value = {.text = target}, .value_size = bytes),
-        PJ_ARGS(pj_named_value, .name = "topology", .name_bytes = 8, .type = PJ_VALUE_TEXT,
-                .value = {.text = devices}, .value_size = strlen(devices)),
+        PJ_ARGS(pj_named_value, .name = "topology", .name_bytes = 8, .type = PJ_VALUE_TEXT, .value = {.text = devices},
+                .value_size = strlen(devices)),
     };
     pj_topology_create_args args =
         PJ_ARGS(pj_topology_create_args, .name = gpu ? "" : name, .name_bytes = gpu ? 0 : length, .options = options,
@@ -90,12 +90,11 @@ static void compile(const pj_api *api, const pj_topology *topology, int replicas
     char options[MU_PJRT_OPTIONS_BYTES];
     size_t bytes;
     char *text = read_file(path, &bytes);
-    const pj_program program = PJ_ARGS(pj_program, .code = text, .code_bytes = bytes, .format = format,
-                                       .format_bytes = sizeof format - 1);
-    pj_compile_for_args args = PJ_ARGS(pj_compile_for_args, .topology = topology, .program = &program,
-                                       .options = options,
-                                       .options_bytes = mu__pjrt_compile_options(replicas, partitions, ids, false,
-                                                                                 options));
+    const pj_program program =
+        PJ_ARGS(pj_program, .code = text, .code_bytes = bytes, .format = format, .format_bytes = sizeof format - 1);
+    pj_compile_for_args args =
+        PJ_ARGS(pj_compile_for_args, .topology = topology, .program = &program, .options = options,
+                .options_bytes = mu__pjrt_compile_options(replicas, partitions, ids, false, options));
     const double begin = processor_seconds();
     stop_unless(mu__pjrt_call(api, (pj_function)PJ_COMPILE, &args, path), "compiling");
     const double seconds = processor_seconds() - begin;
@@ -128,5 +127,5 @@ int main(int argc, char **argv)
     for (int i = 4; i < argc; i++)
         compile(api, topology, replicas, partitions, ids, argv[i]);
     fflush(stdout);
-    _Exit(0);  // plugins without a device do not end well
+    _Exit(0); // plugins without a device do not end well
 }

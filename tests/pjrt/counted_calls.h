@@ -9,10 +9,10 @@
 #include <stdatomic.h>
 
 static struct {
-    const pj_api *api;   // the plugin's own table
-    const char *text;    // NULL, or what `containing` counts
-    atomic_int compiled, containing, launched;  // replicas compile and launch on threads of their own
-    atomic_int most_devices;                    // of one launch
+    const pj_api *api;                         // the plugin's own table
+    const char *text;                          // NULL, or what `containing` counts
+    atomic_int compiled, containing, launched; // replicas compile and launch on threads of their own
+    atomic_int most_devices;                   // of one launch
 } calls;
 
 static pj_error *count_compile(void *args)

@@ -96,8 +96,7 @@ static void need_same(const job *j, const joined_parcel *parcel, int node)
     if (theirs.hash == j->loaded->hash && theirs.launch_id == j->launch_id && theirs.n_arguments == j->n_arguments)
         return;
     fprintf(stderr,
-            "joined_plugin: launch %d: process %d runs another program or launch id (%lld) than process %d "
-            "(%d)\n",
+            "joined_plugin: launch %d: process %d runs another program or launch id (%lld) than process %d (%d)\n",
             j->number, node, (long long)theirs.launch_id, j->world->node, j->launch_id);
     abort();
 }

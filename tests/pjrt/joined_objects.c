@@ -86,7 +86,7 @@ typedef struct waiter {
 struct joined_gate {
     int references;
     bool open;
-    int code;            // 0: no error
+    int code; // 0: no error
     char message[LONGEST];
     waiter *waiters;
 };

@@ -33,15 +33,22 @@ static pj_callback_error *const callback_error = joined_error_of;
 
 static pj_error *put(const pj_client_create_args *create, const char *key, const char *value)
 {
-    pj_key_put_args args = {.key = key, .key_bytes = strlen(key), .value = value, .bytes = strlen(value),
-                            .error = (pj_callback_error **)&callback_error, .arg = create->put_arg};
+    pj_key_put_args args = {.key = key,
+                            .key_bytes = strlen(key),
+                            .value = value,
+                            .bytes = strlen(value),
+                            .error = (pj_callback_error **)&callback_error,
+                            .arg = create->put_arg};
     return create->put(&args);
 }
 
 static pj_error *get(const pj_client_create_args *create, const char *key, char *value, size_t bytes)
 {
-    pj_key_get_args args = {.key = key, .key_bytes = strlen(key), .timeout_ms = 60000,
-                            .error = (pj_callback_error **)&callback_error, .arg = create->get_arg};
+    pj_key_get_args args = {.key = key,
+                            .key_bytes = strlen(key),
+                            .timeout_ms = 60000,
+                            .error = (pj_callback_error **)&callback_error,
+                            .arg = create->get_arg};
     pj_error *error = create->get(&args);
     if (error)
         return error;
@@ -112,9 +119,9 @@ static pj_error *client_create(void *args)
         error = meet(create);
     if (error)
         return error;
-    pj_named_value option = JOINED_ARGS(pj_named_value, .name = "cpu_device_count", .name_bytes = 16,
-                                        .type = PJ_VALUE_INT, .value = {.integer = world.nodes * world.each},
-                                        .value_size = 1);
+    pj_named_value option =
+        JOINED_ARGS(pj_named_value, .name = "cpu_device_count", .name_bytes = 16, .type = PJ_VALUE_INT,
+                    .value = {.integer = world.nodes * world.each}, .value_size = 1);
     pj_client_create_args inner = JOINED_ARGS(pj_client_create_args, .options = &option, .n_options = 1);
     error = joined_call(PJ_CLIENT_CREATE, &inner);
     world.client = create->client = inner.client;
@@ -333,9 +340,9 @@ static pj_error *fail(void *args)
 
 static void fill(pj_call **functions)
 {
-    static const int forwarded[] = {PJ_PLUGIN_INITIALIZE, PJ_CLIENT_PLATFORM_NAME, PJ_CLIENT_PLATFORM_VERSION,
-                                    PJ_CLIENT_DEVICES, PJ_DEVICE_DESCRIPTION_ID, PJ_DEVICE_GET_DESCRIPTION,
-                                    PJ_DEVICE_MEMORY_STATS, PJ_EXECUTABLE_DESTROY, PJ_EXECUTABLE_NUM_OUTPUTS,
+    static const int forwarded[] = {PJ_PLUGIN_INITIALIZE,      PJ_CLIENT_PLATFORM_NAME,  PJ_CLIENT_PLATFORM_VERSION,
+                                    PJ_CLIENT_DEVICES,         PJ_DEVICE_DESCRIPTION_ID, PJ_DEVICE_GET_DESCRIPTION,
+                                    PJ_DEVICE_MEMORY_STATS,    PJ_EXECUTABLE_DESTROY,    PJ_EXECUTABLE_NUM_OUTPUTS,
                                     PJ_EXECUTABLE_MEMORY_STATS};
     for (int i = 0; i < JOINED_FUNCTIONS; i++)
         functions[i] = fail;

@@ -19,8 +19,16 @@ enum { JOINED_COMPILED, JOINED_LAUNCHED, OWN_COMPILED, OWN_LAUNCHED, JOINED_COUN
 enum { JOINED_INVALID = 3, JOINED_ALREADY_EXISTS = 6, JOINED_UNIMPLEMENTED = 12, JOINED_INTERNAL = 13 };
 
 // Functions of the table that the library does not use.
-enum { EVENT_ERROR = 7, EVENT_ON_READY = 9, DESCRIPTION_PROCESS_INDEX = 24, DEVICE_IS_ADDRESSABLE = 30,
-       LOADED_ADDRESSABLE_DEVICES = 52, BUFFER_ELEMENT_TYPE = 59, BUFFER_DIMENSIONS = 60, JOINED_FUNCTIONS = 118 };
+enum {
+    EVENT_ERROR = 7,
+    EVENT_ON_READY = 9,
+    DESCRIPTION_PROCESS_INDEX = 24,
+    DEVICE_IS_ADDRESSABLE = 30,
+    LOADED_ADDRESSABLE_DEVICES = 52,
+    BUFFER_ELEMENT_TYPE = 59,
+    BUFFER_DIMENSIONS = 60,
+    JOINED_FUNCTIONS = 118
+};
 
 typedef struct on_ready_args {
     PJ_HEAD;
@@ -28,30 +36,47 @@ typedef struct on_ready_args {
     void (*call)(pj_error *error, void *arg);
     void *arg;
 } on_ready_args;
-typedef struct process_index_args { PJ_HEAD; pj_description *description; int index; } process_index_args;
-typedef struct is_addressable_args { PJ_HEAD; pj_device *device; bool addressable; } is_addressable_args;
+typedef struct process_index_args {
+    PJ_HEAD;
+    pj_description *description;
+    int index;
+} process_index_args;
+typedef struct is_addressable_args {
+    PJ_HEAD;
+    pj_device *device;
+    bool addressable;
+} is_addressable_args;
 typedef struct loaded_devices_args {
     PJ_HEAD;
     pj_loaded *loaded;
     pj_device *const *devices;
     size_t n;
 } loaded_devices_args;
-typedef struct element_type_args { PJ_HEAD; pj_buffer *buffer; int type; } element_type_args;
-typedef struct dimensions_args { PJ_HEAD; pj_buffer *buffer; const int64_t *dims; size_t n; } dimensions_args;
+typedef struct element_type_args {
+    PJ_HEAD;
+    pj_buffer *buffer;
+    int type;
+} element_type_args;
+typedef struct dimensions_args {
+    PJ_HEAD;
+    pj_buffer *buffer;
+    const int64_t *dims;
+    size_t n;
+} dimensions_args;
 
 #define JOINED_ARGS(type, ...) ((type){.size = sizeof(type), __VA_ARGS__})
 
 // ---- joined_objects.c ---------------------------------------------------------------------------
 
-extern const pj_api *joined_inner;  // the table of the CPU plugin
+extern const pj_api *joined_inner; // the table of the CPU plugin
 static inline pj_error *joined_call(int function, void *args) { return joined_inner->functions[function](args); }
 
-extern pthread_mutex_t joined_lock;  // of gates, counts of references, and the world
+extern pthread_mutex_t joined_lock; // of gates, counts of references, and the world
 extern pthread_cond_t joined_changed;
 
-void *joined_alloc(size_t bytes);    // zeroed; ends the process without memory
+void *joined_alloc(size_t bytes); // zeroed; ends the process without memory
 pj_error *joined_error(int code, const char *format, ...) __attribute__((format(printf, 2, 3)));
-pj_error *joined_error_of(int code, const char *message, size_t bytes);  // as plugins' callbacks make one
+pj_error *joined_error_of(int code, const char *message, size_t bytes); // as plugins' callbacks make one
 
 // The end of a launch: opened once, with or without an error (code).
 typedef struct joined_gate joined_gate;
@@ -59,22 +84,22 @@ joined_gate *joined_gate_new(void);
 joined_gate *joined_gate_keep(joined_gate *gate);
 void joined_gate_drop(joined_gate *gate);
 void joined_gate_open(joined_gate *gate, pj_error *error);
-pj_error *joined_gate_wait(joined_gate *gate);  // returns its error
+pj_error *joined_gate_wait(joined_gate *gate); // returns its error
 
 struct pj_buffer {
-    pj_buffer *inner;   // the CPU plugin's; NULL until the gate is open
-    joined_gate *gate;  // NULL: inner is there
+    pj_buffer *inner;  // the CPU plugin's; NULL until the gate is open
+    joined_gate *gate; // NULL: inner is there
     int references;
 };
 pj_buffer *joined_buffer(pj_buffer *inner, joined_gate *gate);
 pj_buffer *joined_buffer_keep(pj_buffer *buffer);
 void joined_buffer_drop(pj_buffer *buffer);
-pj_error *joined_buffer_inner(pj_buffer *buffer, pj_buffer **inner);  // waits for it
+pj_error *joined_buffer_inner(pj_buffer *buffer, pj_buffer **inner); // waits for it
 
 // An event is the CPU plugin's (NULL: none) or that of a gate.
 pj_event *joined_event(pj_event *inner, joined_gate *gate);
 
-pj_error *joined_await_inner(pj_event *inner);  // and destroys it; NULL is accepted
+pj_error *joined_await_inner(pj_event *inner); // and destroys it; NULL is accepted
 
 // Puts the functions for errors, events and buffers into the table.
 void joined_objects(pj_call **functions);
@@ -88,9 +113,9 @@ typedef struct joined_parcel {
 void joined_pack(joined_parcel *parcel, const void *data, size_t bytes);
 
 typedef struct joined_world {
-    int node, nodes, each;      // `each`: devices of a node
+    int node, nodes, each; // `each`: devices of a node
     char folder[200];
-    pj_client *client;          // the CPU plugin's; one at a time
+    pj_client *client; // the CPU plugin's; one at a time
 } joined_world;
 
 // joined_send sends a parcel to all other nodes. joined_receive waits for the parcel of one node; if it is late it ends
@@ -104,10 +129,10 @@ enum { JOINED_NODES = 16, JOINED_DEVICES = 64 };
 
 struct pj_loaded {
     pj_loaded *inner;
-    uint64_t hash;                 // of the program and its options
+    uint64_t hash; // of the program and its options
     size_t n_outputs;
-    int n, n_own;                  // devices, and those of this process
-    int node[JOINED_DEVICES];        // of each device
+    int n, n_own;             // devices, and those of this process
+    int node[JOINED_DEVICES]; // of each device
     pj_device *own[JOINED_DEVICES];
 };
 

@@ -109,8 +109,8 @@ static mu_value *in_a_condition(mu_value *arguments, void *arg)
 {
     (void)arg;
     mu_value *end = mu_while_loop(checked_limit, doubled, list(mu_at(arguments, 0)), NULL);
-    mu_value *stopped = end ? mu_while_loop(checked_limit, doubled, list(mu_at(end, 0)), NULL,
-                                            .maximum_iterations = 0) : NULL;
+    mu_value *stopped =
+        end ? mu_while_loop(checked_limit, doubled, list(mu_at(end, 0)), NULL, .maximum_iterations = 0) : NULL;
     return stopped ? mu_list(mu_value_at(end, 0), mu_value_at(stopped, 0), MU_END) : NULL;
 }
 
@@ -127,7 +127,12 @@ static mu_value *nested(mu_value *arguments, void *arg)
     return mu_scan(nested_step, mu_of(mu_at(arguments, 0)), mu_of(number(0)));
 }
 
-static const struct { const char *what; mu_traceable *fn; float good[N], bad[N]; const char *message; } programs[] = {
+static const struct {
+    const char *what;
+    mu_traceable *fn;
+    float good[N], bad[N];
+    const char *message;
+} programs[] = {
     {"an assertion", positive, {1, 2, 3, 4}, {1, 2, -3, -4}, "x is not positive (element 2 of"},
     {"two assertions", twice, {1, 2, 3, 4}, {1, 99, 30, 4}, "the sum is large (element 0 of"},
     {"the second of two", twice, {1, 2, 3, 4}, {1, 2, 30, 40}, "one is large (element 2 of"},
@@ -142,10 +147,7 @@ static const struct { const char *what; mu_traceable *fn; float good[N], bad[N];
 
 // ---- One device ---------------------------------------------------------------------------------
 
-static mu_value *argument(const float data[N])
-{
-    return list(mu_tensor_new(MU_F32, 1, (int64_t[]){N}, data));
-}
+static mu_value *argument(const float data[N]) { return list(mu_tensor_new(MU_F32, 1, (int64_t[]){N}, data)); }
 
 static mu_value *run_on(const char *device, mu_traceable *fn, const float data[N])
 {
@@ -215,8 +217,7 @@ static void open_job(mu_strategy *strategy, job *j, int64_t rows)
 {
     j->rows = rows;
     MU_SCOPE(strategy)
-        j->count = mu_variable_new(.initial_value = number(1), .name = "count",
-                                   .aggregation = MU_AGGREGATION_MEAN);
+        j->count = mu_variable_new(.initial_value = number(1), .name = "count", .aggregation = MU_AGGREGATION_MEAN);
 }
 
 // The number of rows of all replicas is a condition on shapes.
@@ -362,7 +363,8 @@ static void test_replicas(void **state)
     check_replicas("parts", sum_small, unequal, 1, 6, "x is large (element 1");
     expect_failure("a loop that only the check ends",
                    mu_run(mu_mirrored_strategy(.devices = devices), mu_function_new(loop_until_large, NULL),
-                          parts(mu_mirrored_strategy(.devices = devices), equal, 1)), "a replica runs away (element 0");
+                          parts(mu_mirrored_strategy(.devices = devices), equal, 1)),
+                   "a replica runs away (element 0");
 }
 
 // The program has run to its end, so the variables that it has written are in doubt on every replica; a step in parts

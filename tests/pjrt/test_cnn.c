@@ -23,7 +23,7 @@ typedef struct training {
     mu_model *model;
     mu_optimizer *optimizer;
     mu_metric *accuracy;
-    int replicas;               // each gets the whole batch
+    int replicas; // each gets the whole batch
     double losses[STEPS], accuracy_at_end;
     int64_t n_weights;
     float *weights;
@@ -93,10 +93,9 @@ static void train(mu_strategy *strategy, training *job)
     job->replicas = mu_num_replicas_in_sync(strategy);
     job->weights = calloc(MOST_WEIGHTS, sizeof(float));
     MU_SCOPE(strategy) {
-        job->model = mu_sequential(
-            mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
-            mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2),
-            mu_flatten(), mu_dense(128, .activation = "relu"), mu_dense(10));
+        job->model = mu_sequential(mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
+                                   mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2), mu_flatten(),
+                                   mu_dense(128, .activation = "relu"), mu_dense(10));
         job->optimizer = mu_adam(.learning_rate = 1e-3);
         job->accuracy = mu_accuracy();
     }
@@ -126,7 +125,7 @@ static void compare(const training *native, const training *plugin)
     for (int64_t i = 0; i < native->n_weights; i++)
         apart = fmax(apart, fabs((double)native->weights[i] - plugin->weights[i]));
     print_message("%lld weights, at most %.2g apart\n", (long long)native->n_weights, apart);
-    assert_true(apart < 5e-3);  // Adam moves a weight whose gradient is rounding alone by its rate
+    assert_true(apart < 5e-3); // Adam moves a weight whose gradient is rounding alone by its rate
 }
 
 static void test_same_losses(void **state)

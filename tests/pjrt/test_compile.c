@@ -18,9 +18,9 @@ static struct {
     const pj_api *own;
     pthread_mutex_t lock;
     pthread_cond_t changed;
-    bool held, broken;          // compilations wait; programs lose an operation's name
+    bool held, broken; // compilations wait; programs lose an operation's name
     int waiting, compiled, launched, destroyed, closed;
-    int64_t memory;             // of each device; 0: as the plugin reports
+    int64_t memory; // of each device; 0: as the plugin reports
 } plugin = {.lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER};
 
 // ---- The plugin, changed ------------------------------------------------------------------------
@@ -90,8 +90,10 @@ static pj_error *memory_stats(void *args)
 
 static int start(void **state)
 {
-    static const changed_function changed[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute},
-                                               {PJ_LOADED_DESTROY, destroy}, {PJ_CLIENT_DESTROY, close_client},
+    static const changed_function changed[] = {{PJ_CLIENT_COMPILE, compile},
+                                               {PJ_LOADED_EXECUTE, execute},
+                                               {PJ_LOADED_DESTROY, destroy},
+                                               {PJ_CLIENT_DESTROY, close_client},
                                                {PJ_DEVICE_MEMORY_STATS, memory_stats}};
     mu_init(.cpu_devices = 1, .seed = 3);
     mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
@@ -196,7 +198,7 @@ static void test_compiling_has_a_deadline(void **state)
     mu_value *result = run(&function);
     const char *said = heard();
     assert_null(result);
-    assert_non_null(strstr(said, "compiling 'scale' for XLA_CPU: 0 s so far"));  // at the default level of the log
+    assert_non_null(strstr(said, "compiling 'scale' for XLA_CPU: 0 s so far")); // at the default level of the log
     const mu_error error = mu_error_take();
     expect_words(&error, MU_DEADLINE_EXCEEDED, MU_COUNT(words), words);
     assert_int_equal(plugin.launched, 0);
@@ -218,7 +220,7 @@ static void test_errors_of_the_compiler_name_the_op(void **state)
     assert_null(run(&function));
     mu_error error = mu_error_take();
     expect_words(&error, error.code, MU_COUNT(words), words);
-    plugin.broken = false;  // the function can be tried again
+    plugin.broken = false; // the function can be tried again
     assert_non_null(run(&function));
 }
 
@@ -229,7 +231,7 @@ static void test_errors_of_passes_name_the_op(void **state)
     static char text[] = "module {\n    // matmul (dense_1, train.c:42)\n    %v2 = 1\n    // tanh (train.c:43)\n}\n";
     static const char *const words[] = {"op matmul (dense_1, train.c:42): ", "%all-to-all"};
     mu__error(MU_INTERNAL, "RET_CHECK failure (hlo_verifier.cc:426) %%all-to-all, metadata={source_file=\"-\" "
-              "source_line=3 source_end_line=3}");
+                           "source_line=3 source_end_line=3}");
     mu__pjrt_add_error_origin(&(mu_pjrt_text){.items = text, .n = sizeof text - 1});
     const mu_error error = mu_error_take();
     expect_words(&error, MU_INTERNAL, MU_COUNT(words), words);
@@ -241,8 +243,8 @@ static void test_memory_is_checked_before_the_launch(void **state)
     (void)state;
     static const char *const words[] = {"needs ", " MB of memory on each device, and XLA_CPU:0 has 0.0 MB",
                                         "mu_recompute_grad"};
-    static const char *const largest[] = {"the largest values of 'scale' are 0.4 MB: float32[300, 300] of ",
-                                          "(", "test_compile.c:"};
+    static const char *const largest[] = {"the largest values of 'scale' are 0.4 MB: float32[300, 300] of ", "(",
+                                          "test_compile.c:"};
     mu_function *function;
     plugin.memory = 1000;
     assert_null(run(&function));
@@ -290,8 +292,10 @@ static mu_value *add_up(mu_value *arguments, void *arg)
 static void test_few_programs_are_kept(void **state)
 {
     (void)state;
-    static const struct { int64_t rows; int compiled, destroyed; } runs[] = {
-        {1, 1, 0}, {2, 2, 0}, {1, 2, 0}, {3, 3, 1}, {1, 3, 1}, {2, 4, 2}, {1, 4, 2}, {3, 5, 3}};
+    static const struct {
+        int64_t rows;
+        int compiled, destroyed;
+    } runs[] = {{1, 1, 0}, {2, 2, 0}, {1, 2, 0}, {3, 3, 1}, {1, 3, 1}, {2, 4, 2}, {1, 4, 2}, {3, 5, 3}};
     mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
     mu_function *function = mu_function_new(add_up, NULL);
     for (size_t i = 0; i < MU_COUNT(runs); i++) {
@@ -299,7 +303,7 @@ static void test_few_programs_are_kept(void **state)
         mu_value *sum = mu_run(strategy, function, mu_list(mu_of(x), MU_END));
         assert_true(sum && mu_scalar(mu_value_tensor(sum)) == (double)runs[i].rows * 2);
         assert_int_equal(plugin.compiled, runs[i].compiled);
-        assert_int_equal(plugin.destroyed, runs[i].destroyed);  // the one that was not used for longest
+        assert_int_equal(plugin.destroyed, runs[i].destroyed); // the one that was not used for longest
     }
 }
 

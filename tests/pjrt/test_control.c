@@ -29,11 +29,11 @@ static mu_value *with_gradient(mu_tensor *(*f)(mu_tensor *x, mu_tensor *table), 
     return mu_list(mu_of(y), mu_value_at(gradients, 0), mu_value_at(gradients, 1), MU_END);
 }
 
-#define WITH_GRADIENT(name)                                                                    \
-    static mu_value *name##_and_gradient(mu_value *arguments, void *arg)                       \
-    {                                                                                          \
-        (void)arg;                                                                             \
-        return with_gradient(name, arguments);                                                 \
+#define WITH_GRADIENT(name)                                              \
+    static mu_value *name##_and_gradient(mu_value *arguments, void *arg) \
+    {                                                                    \
+        (void)arg;                                                       \
+        return with_gradient(name, arguments);                           \
     }
 
 // ---- Branches -----------------------------------------------------------------------------------
@@ -80,8 +80,8 @@ static mu_value *choosing(mu_value *arguments, void *arg)
     mu_body *const branches[] = {plus_ten, cubed, doubled_rows};
     mu_value *results[4];
     for (int i = 0; i < 4; i++) {
-        mu_tensor *index = mu_cast(mu_add(mu_gather(mu_at(arguments, 0), mu_constant(MU_I32, 0), 0, 0),
-                                          mu_constant(MU_F32, i)), MU_I32);
+        mu_tensor *index = mu_cast(
+            mu_add(mu_gather(mu_at(arguments, 0), mu_constant(MU_I32, 0), 0, 0), mu_constant(MU_F32, i)), MU_I32);
         results[i] = mu_switch_case(index, 3, branches, arguments, NULL);
     }
     return mu_list(results[0], results[1], results[2], results[3], MU_END);
@@ -103,7 +103,7 @@ static mu_tensor *below_limit(mu_value *loop, void *arg)
 
 static mu_value *grown(mu_value *loop, void *arg)
 {
-    mu_tensor *x = mu_at(loop, 0), *table = arg;  // captured
+    mu_tensor *x = mu_at(loop, 0), *table = arg; // captured
     return mu_list(mu_of(mu_add(mu_multiply(x, scalar_like(x, 1.5)), mu_tanh(mu_reduce_mean(table, 0)))),
                    mu_of(mu_add(mu_at(loop, 1), mu_constant(MU_I32, 1))), MU_END);
 }
@@ -233,8 +233,7 @@ static mu_value *count_and_draw(mu_value *loop, void *arg)
     (void)arg;
     mu_tensor *drawn = mu_stateless_random_uniform(mu_generator_next(generator), MU_F32, 1, (int64_t[]){4});
     mu_variable_assign_add(counter, mu_constant(MU_F32, 2));
-    return mu_list(mu_of(mu_add(mu_at(loop, 0), drawn)),
-                   mu_of(mu_add(mu_at(loop, 1), mu_constant(MU_I32, 1))), MU_END);
+    return mu_list(mu_of(mu_add(mu_at(loop, 0), drawn)), mu_of(mu_add(mu_at(loop, 1), mu_constant(MU_I32, 1))), MU_END);
 }
 
 static mu_value *with_effects(mu_value *arguments, void *arg)
@@ -265,8 +264,8 @@ static void test_bodies_write_variables(void **state)
 static mu_value *draw(mu_value *x, void *arg)
 {
     (void)arg;
-    return mu_of(mu_add(mu_at(x, 0), mu_stateless_random_uniform(mu_generator_next(generator), MU_F32, 1,
-                                                                 (int64_t[]){4})));
+    return mu_of(
+        mu_add(mu_at(x, 0), mu_stateless_random_uniform(mu_generator_next(generator), MU_F32, 1, (int64_t[]){4})));
 }
 
 static mu_value *unchanged(mu_value *x, void *arg)
@@ -303,8 +302,9 @@ static void test_a_failed_run_leaves_generators_whole(void **state)
         generator = mu_generator_new(7, "generator");
         for (int run = 0; run < 3; run++) {
             mu_tensor *index = mu_constant(MU_I32, run == 1 ? 4 : 2);
-            mu_value *result = mu_run(strategy, function, mu_list(
-                mu_of(mu_tensor_new(MU_F32, 1, (int64_t[]){4}, zeros)), mu_of(index), MU_END));
+            mu_value *result =
+                mu_run(strategy, function,
+                       mu_list(mu_of(mu_tensor_new(MU_F32, 1, (int64_t[]){4}, zeros)), mu_of(index), MU_END));
             const mu_error error = mu_error_take();
             if (error.code != (run == 1 ? MU_INVALID_ARGUMENT : MU_OK))
                 fail_msg("%s, run %d: %s", mu_strategy_name(strategy), run, error.message);
@@ -327,8 +327,8 @@ static mu_value *longer(mu_value *loop, void *arg)
 static mu_value *growing(mu_value *arguments, void *arg)
 {
     (void)arg;
-    return mu_while_loop(three_times, longer,
-                         mu_list(mu_value_at(arguments, 0), mu_of(mu_constant(MU_I32, 0)), MU_END), NULL);
+    return mu_while_loop(three_times, longer, mu_list(mu_value_at(arguments, 0), mu_of(mu_constant(MU_I32, 0)), MU_END),
+                         NULL);
 }
 
 static mu_value *doubled(mu_value *loop, void *arg)
@@ -360,9 +360,12 @@ static void test_shapes_that_change_are_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_branches),       cmocka_unit_test(test_a_choice_of_several),
-        cmocka_unit_test(test_loops),          cmocka_unit_test(test_scans_and_maps),
-        cmocka_unit_test(test_nests),          cmocka_unit_test(test_calls),
+        cmocka_unit_test(test_branches),
+        cmocka_unit_test(test_a_choice_of_several),
+        cmocka_unit_test(test_loops),
+        cmocka_unit_test(test_scans_and_maps),
+        cmocka_unit_test(test_nests),
+        cmocka_unit_test(test_calls),
         cmocka_unit_test(test_bodies_write_variables),
         cmocka_unit_test(test_a_failed_run_leaves_generators_whole),
         cmocka_unit_test(test_shapes_that_change_are_refused),

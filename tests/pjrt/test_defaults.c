@@ -21,7 +21,7 @@
 
 #define FAILING MU_TEST_VERSIONED_PLUGIN
 
-static int *starts;  // of the failing plugin
+static int *starts; // of the failing plugin
 
 // A fresh runtime with these plugins and 3 CPU devices; preferred: MUSTER_PJRT.
 static void begin(const char *plugins, const char *preferred)
@@ -53,7 +53,7 @@ static void expect_devices(mu_strategy *strategy, const char *kind, int n)
             fail_msg("replica %d is on %s, not on a %s", i, mu_strategy_device(strategy, i), kind);
 }
 
-enum { GPUS = 4 };  // which the CPU plugin makes when it is not told a number
+enum { GPUS = 4 }; // which the CPU plugin makes when it is not told a number
 
 static void test_all_gpus_are_the_default(void **state)
 {
@@ -66,7 +66,7 @@ static void test_all_gpus_are_the_default(void **state)
     expect_devices(mu_central_storage_strategy(), "GPU:", GPUS);
     expect_devices(mu_central_storage_strategy(.replicas = 1), "GPU:", 1);
     expect_devices(mu_multi_worker_mirrored_strategy(), "GPU:", GPUS);
-    assert_int_equal(mu_device_count(), 3);  // names decide elsewhere
+    assert_int_equal(mu_device_count(), 3); // names decide elsewhere
     expect_devices(mu_one_device_strategy("CPU:1"), "CPU:1", 1);
 }
 
@@ -101,7 +101,7 @@ static void test_the_first_plugin_that_starts(void **state)
     assert_null(mu__device_by_name(mu__runtime(), "GPU:0"));
     expect_error(MU_INVALID_ARGUMENT, "The plugin cuda13 cannot be used: GPU: the plugin says: no");
     assert_int_equal(*starts, 1);
-    begin("cuda13:" FAILING, "cuda13");  // named on purpose
+    begin("cuda13:" FAILING, "cuda13"); // named on purpose
     assert_null(mu_mirrored_strategy());
     expect_error(MU_UNIMPLEMENTED, "the plugin says: no");
 }
@@ -154,7 +154,8 @@ static void test_devices_of_two_kinds_are_refused(void **state)
         expect_error(MU_INVALID_ARGUMENT, "mu_central_storage_strategy: '");
     }
     expect_devices(mu_central_storage_strategy(.compute_devices = (const char *[]){"GPU:0", "GPU:1", NULL},
-                                               .parameter_device = "CPU:0"), "GPU:", 2);
+                                               .parameter_device = "CPU:0"),
+                   "GPU:", 2);
 }
 
 // ---- TPUs ---------------------------------------------------------------------------------------
@@ -207,10 +208,9 @@ static void test_installed_plugins_come_last(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_gpus_are_the_default), cmocka_unit_test(test_processors_without_gpus),
-        cmocka_unit_test(test_the_first_plugin_that_starts), cmocka_unit_test(test_cores_of_a_tpu),
-        cmocka_unit_test(test_device_sets_choose_a_reduction),
-        cmocka_unit_test(test_devices_of_two_kinds_are_refused),
+        cmocka_unit_test(test_all_gpus_are_the_default),       cmocka_unit_test(test_processors_without_gpus),
+        cmocka_unit_test(test_the_first_plugin_that_starts),   cmocka_unit_test(test_cores_of_a_tpu),
+        cmocka_unit_test(test_device_sets_choose_a_reduction), cmocka_unit_test(test_devices_of_two_kinds_are_refused),
         cmocka_unit_test(test_installed_plugins_come_last),
     };
     if (plugin_missing())

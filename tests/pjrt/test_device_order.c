@@ -21,8 +21,8 @@ enum { DEVICES = 4, WIDTH = 3, STEPS = 5, VARIABLES = 5 };
 // ---- The plugin, with an order of its own -------------------------------------------------------
 
 static struct {
-    const pj_api *api;  // the plugin's own table
-    bool reversed;      // it lists the devices of programs from the last replica to the first
+    const pj_api *api; // the plugin's own table
+    bool reversed;     // it lists the devices of programs from the last replica to the first
     pj_device *listed[DEVICES];
     int uploads;
 } plugin;
@@ -103,8 +103,8 @@ static mu_strategy *on_cores(int replicas, int each, const int cores[])
         places[i * MU_TPU_RANK] = cores[i] / 2;
         places[i * MU_TPU_RANK + MU_TPU_RANK - 1] = cores[i] % 2;
     }
-    mu_strategy *strategy = mu_tpu_strategy(
-        .device_assignment = mu_tpu_device_assignment_new(topology, replicas, each, places));
+    mu_strategy *strategy =
+        mu_tpu_strategy(.device_assignment = mu_tpu_device_assignment_new(topology, replicas, each, places));
     if (!strategy)
         fail_msg("%s", mu_error_message());
     return strategy;
@@ -169,9 +169,9 @@ static void open_job(job *j, mu_strategy *strategy)
     MU_SCOPE(strategy) {
         j->generator = mu_generator_new(5, "generator");
         for (int k = 0; k < VARIABLES; k++)
-            j->variables[k] = mu_variable_new(.initial_value = mu_ones(MU_F32, 1, (int64_t[]){WIDTH}),
-                                              .name = kinds[k].name, .synchronization = kinds[k].synchronization,
-                                              .aggregation = kinds[k].aggregation);
+            j->variables[k] =
+                mu_variable_new(.initial_value = mu_ones(MU_F32, 1, (int64_t[]){WIDTH}), .name = kinds[k].name,
+                                .synchronization = kinds[k].synchronization, .aggregation = kinds[k].aggregation);
     }
     j->step = mu_function_new(train_step, j);
 }
@@ -181,7 +181,7 @@ static mu_value *batch(mu_strategy *strategy, int step)
     mu_value *values[DEVICES];
     float data[4 * WIDTH];
     for (int r = 0; r < strategy->n_local; r++) {
-        const int64_t rows = step == 2 ? 4 - r % 2 : 2;  // the third step is cut at its collectives
+        const int64_t rows = step == 2 ? 4 - r % 2 : 2; // the third step is cut at its collectives
         for (int i = 0; i < 4 * WIDTH; i++)
             data[i] = (float)((i * 5 + r * 11 + step * 3) % 19) * 0.125f;
         values[r] = mu_of(mu_tensor_new(MU_F32, 2, (int64_t[]){rows, WIDTH}, data));
@@ -224,7 +224,7 @@ static mu_value *state_of(const job *j)
         for (int r = 0; r < j->strategy->n_local; r++)
             list[n++] = mu_of(mu__variable_component(j->variables[k], r));
     for (int k = 0; k < VARIABLES; k++)
-        if (k != 2)  // its components differ
+        if (k != 2) // its components differ
             list[n++] = mu_of(mu_variable_read(j->variables[k]));
     return mu_list_of(n, list);
 }
@@ -279,8 +279,8 @@ static void test_names_in_another_order(void **state)
     mu_strategy *strategy = mirrored("XLA_CPU:3", "XLA_CPU:1");
     expect_devices(strategy, 2, (const int[]){3, 1});
     train(strategy);
-    train(mu_mirrored_strategy(.devices = (const char *const[]){"XLA_CPU:2", "XLA_CPU:0", "XLA_CPU:3", "XLA_CPU:1",
-                                                                NULL}));
+    train(mu_mirrored_strategy(.devices =
+                                   (const char *const[]){"XLA_CPU:2", "XLA_CPU:0", "XLA_CPU:3", "XLA_CPU:1", NULL}));
 }
 
 static void test_cores_in_another_order(void **state)

@@ -18,14 +18,31 @@ static const pj_api *own;
 static mu_device *device;
 static atomic_int compiled, launched, sent, destroyed;
 
-static pj_error *count_compile(void *args) { compiled++; return own->functions[PJ_CLIENT_COMPILE](args); }
-static pj_error *count_execute(void *args) { launched++; return own->functions[PJ_LOADED_EXECUTE](args); }
-static pj_error *count_send(void *args) { sent++; return own->functions[PJ_CLIENT_BUFFER_FROM_HOST_BUFFER](args); }
-static pj_error *count_destroy(void *args) { destroyed++; return own->functions[PJ_LOADED_DESTROY](args); }
+static pj_error *count_compile(void *args)
+{
+    compiled++;
+    return own->functions[PJ_CLIENT_COMPILE](args);
+}
+static pj_error *count_execute(void *args)
+{
+    launched++;
+    return own->functions[PJ_LOADED_EXECUTE](args);
+}
+static pj_error *count_send(void *args)
+{
+    sent++;
+    return own->functions[PJ_CLIENT_BUFFER_FROM_HOST_BUFFER](args);
+}
+static pj_error *count_destroy(void *args)
+{
+    destroyed++;
+    return own->functions[PJ_LOADED_DESTROY](args);
+}
 
 static int begin(void **state)
 {
-    static const changed_function changed[] = {{PJ_CLIENT_COMPILE, count_compile}, {PJ_LOADED_EXECUTE, count_execute},
+    static const changed_function changed[] = {{PJ_CLIENT_COMPILE, count_compile},
+                                               {PJ_LOADED_EXECUTE, count_execute},
                                                {PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, count_send},
                                                {PJ_LOADED_DESTROY, count_destroy}};
     mu_init(.cpu_devices = 2);
@@ -65,11 +82,11 @@ static void test_ops_run_on_the_device_that_is_set(void **state)
     mu_tensor *x = row(1, 2, 3), *y = mu_multiply(mu_add(x, x), x);
     assert_ptr_equal(y->buffer->memory_space, device->memory_space);
     expect_counts(2, 2, 3);
-    mu_tensor *z = mu_reshape(mu_add(y, y), 2, (const int64_t[]){3, 1});  // compiled before; on the device already
+    mu_tensor *z = mu_reshape(mu_add(y, y), 2, (const int64_t[]){3, 1}); // compiled before; on the device already
     expect_counts(1, 2, 0);
     expect_elements(z, 3, (const double[]){4, 16, 36});
     mu_tensor *wide = mu_vector_f32(4, (float[]){1, 1, 1, 1});
-    expect_elements(mu_add(wide, wide), 4, (const double[]){2, 2, 2, 2});  // another shape
+    expect_elements(mu_add(wide, wide), 4, (const double[]){2, 2, 2, 2}); // another shape
     assert_int_equal(compiled, 1);
     assert_int_equal(mu_set_device(NULL), MU_OK);
     assert_ptr_equal(mu_add(x, x)->buffer->memory_space, &mu__host_memory);
@@ -103,8 +120,8 @@ static void test_a_callback_runs_there(void **state)
 {
     (void)state;
     mu_tensor *seen = NULL;
-    mu_value *out = mu_run_callback(mu_one_device_strategy("XLA_CPU:1"), square, &seen,
-                                    mu_list(mu_of(row(1, 2, 3)), MU_END));
+    mu_value *out =
+        mu_run_callback(mu_one_device_strategy("XLA_CPU:1"), square, &seen, mu_list(mu_of(row(1, 2, 3)), MU_END));
     assert_non_null(out);
     assert_ptr_equal(seen->buffer->memory_space, mu__device_by_name(mu__runtime(), "XLA_CPU:1")->memory_space);
     expect_elements(mu_value_tensor(out), 3, (const double[]){1, 4, 9});
@@ -124,7 +141,7 @@ static void test_gradients(void **state)
         fail_msg("%s", mu_error_message());
     assert_ptr_equal(dx->buffer->memory_space, device->memory_space);
     expect_elements(dx, 3, (const double[]){3, 12, 27});
-    const double h = 1e-2;  // numerically, by float32 on the host
+    const double h = 1e-2; // numerically, by float32 on the host
     mu_set_device(NULL);
     for (int i = 0; i < 3; i++) {
         const double at = i + 1, up = pow(at + h, 3), down = pow(at - h, 3);
@@ -142,11 +159,11 @@ static void test_variables(void **state)
     mu_variable_assign_add(v, row(1, 1, 1));
     mu_variable_assign_sub(v, mu_add(before, before));
     assert_ptr_equal(mu_variable_read(v)->buffer->memory_space, device->memory_space);
-    expect_elements(before, 3, (const double[]){1, 2, 3});  // as it was when it was read
+    expect_elements(before, 3, (const double[]){1, 2, 3}); // as it was when it was read
     expect_elements(mu_variable_read(v), 3, (const double[]){0, -1, -2});
     mu_tensor *column = mu_reshape(mu_add(row(1, 2, 3), row(3, 3, 3)), 2, (const int64_t[]){3, 1});
     mu_set_device(NULL);
-    mu_tensor *view = mu_reshape(column, 1, (const int64_t[]){3});  // the device's elements with another shape
+    mu_tensor *view = mu_reshape(column, 1, (const int64_t[]){3}); // the device's elements with another shape
     mu_set_device("XLA_CPU:0");
     mu_variable_assign(v, view);
     expect_elements(mu_add(mu_variable_read(v), row(0, 0, 0)), 3, (const double[]){4, 5, 6});
@@ -172,7 +189,7 @@ static void test_the_host_does_the_rest(void **state)
     assert_non_null(mu_check_numerics(x, "x"));
     assert_int_equal(launched, launches);
     mu_tensor *image = mu_ones(MU_F32, 4, (const int64_t[]){1, 20, 20, 1});
-    for (int i = 0; i < 2; i++) {  // a window beyond the limit of the lowering
+    for (int i = 0; i < 2; i++) { // a window beyond the limit of the lowering
         mu_tensor *most = mu_nn_max_pool2d(image, {20, 20});
         expect_elements(most, 1, (const double[]){1});
         assert_ptr_equal(most->buffer->memory_space, &mu__host_memory);
@@ -199,7 +216,7 @@ static void test_few_programs_are_kept(void **state)
     for (int i = 0; i < 3; i++)
         mu_neg(mu_exp(x));
     assert_int_equal(compiled, 2);
-    mu_abs(x);  // exp goes
+    mu_abs(x); // exp goes
     assert_int_equal(destroyed, 1);
     mu_neg(x);
     assert_int_equal(compiled, 3);
@@ -250,9 +267,13 @@ static void test_pipelines_and_weights(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        EAGER_TEST(test_ops_run_on_the_device_that_is_set), EAGER_TEST(test_a_scope_of_one_device),
-        EAGER_TEST(test_a_callback_runs_there), EAGER_TEST(test_gradients), EAGER_TEST(test_variables),
-        EAGER_TEST(test_the_host_does_the_rest), EAGER_TEST(test_pipelines_and_weights),
+        EAGER_TEST(test_ops_run_on_the_device_that_is_set),
+        EAGER_TEST(test_a_scope_of_one_device),
+        EAGER_TEST(test_a_callback_runs_there),
+        EAGER_TEST(test_gradients),
+        EAGER_TEST(test_variables),
+        EAGER_TEST(test_the_host_does_the_rest),
+        EAGER_TEST(test_pipelines_and_weights),
         cmocka_unit_test_setup_teardown(test_few_programs_are_kept, few_programs, many_again),
     };
     if (plugin_missing())

@@ -21,9 +21,9 @@
 #include <cmocka.h>
 
 enum { BATCH = 128, WIDE_BATCH = 32, MOST_DEVICES = 8, MOST_STEPS = 469, MOST_WEIGHTS = 300000 };
-#define LOSS_APART 1e-4
+#define LOSS_APART    1e-4
 #define WEIGHTS_APART 2e-4
-#define WIDE_APART 1e-9
+#define WIDE_APART    1e-9
 
 static int64_t n_steps = 8;
 
@@ -67,13 +67,11 @@ static training train(mu_strategy *strategy, const char *policy, int64_t batch)
     assert_int_equal(mu_set_dtype_policy(policy), MU_OK);
     mu_dataset *data = mu_dataset_batch(mu_dataset_shuffle(mu_dataset_fashion_mnist("train"), 60000, .seed = 1), batch);
     MU_SCOPE(strategy) {
-        model = mu_sequential(
-            mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
-            mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2),
-            mu_flatten(), mu_dense(128, .activation = "relu"), mu_dense(10));
-        mu_compile(model, .optimizer = mu_adam(),
-                          .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true),
-                          .metrics = MU_METRICS(mu_accuracy()));
+        model = mu_sequential(mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
+                              mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2), mu_flatten(),
+                              mu_dense(128, .activation = "relu"), mu_dense(10));
+        mu_compile(model, .optimizer = mu_adam(), .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true),
+                   .metrics = MU_METRICS(mu_accuracy()));
     }
     mu_callback *callback = mu_callback_new(.on_batch_end = keep_loss, .arg = &t);
     if (!mu_fit(model, n_steps > 0 ? mu_dataset_take(data, n_steps) : data, .callbacks = MU_CALLBACKS(callback),
@@ -116,7 +114,8 @@ static void test_any_number_of_devices(void **state)
         const double losses = largest(&native, &xla, false);
         const double weights = n == 1 ? 0 : largest(&first, &xla, true);
         print_message("%d devices, %d steps: losses at most %.2g from the native engine's, weights %.2g from those of "
-                      "one device\n", n, xla.n_losses, losses, weights);
+                      "one device\n",
+                      n, xla.n_losses, losses, weights);
         assert_true(losses <= LOSS_APART);
         assert_true(weights <= WEIGHTS_APART);
         if (n == 1)

@@ -62,8 +62,8 @@ static void check(const char *what, const program *p, const int64_t sizes[MOST],
     mu_value *results[2];
     for (int i = 0; i < 2; i++) {
         mu_strategy *strategy = on(i ? devices : processors, p->n);
-        mu_value *result = mu_run(strategy, mu_function_new(p->fn, p->arg),
-                                  parts(strategy, p->dtype, p->axis, p->n, sizes));
+        mu_value *result =
+            mu_run(strategy, mu_function_new(p->fn, p->arg), parts(strategy, p->dtype, p->axis, p->n, sizes));
         if (!result)
             fail_msg("%s on %s: %s", what, i ? "XLA" : "CPU", mu_error_message());
         results[i] = mu_local_results(strategy, result);
@@ -201,7 +201,7 @@ static mu_value *gather_row(mu_value *state, mu_value *element, void *arg)
 static mu_value *scan(mu_value *arguments, void *arg)
 {
     (void)arg;
-    mu_tensor *x = mu_at(arguments, 0);  // [2, own size, 3]
+    mu_tensor *x = mu_at(arguments, 0); // [2, own size, 3]
     return mu_scan(gather_row, mu_of(x), mu_of(mu_zeros(MU_F32, 1, (int64_t[]){3})));
 }
 
@@ -260,8 +260,7 @@ static void test_other_axes_must_be_equal(void **state)
     (void)state;
     static const int axis = 1;
     mu_strategy *strategy = on(devices, MOST);
-    assert_null(mu_run(strategy, mu_function_new(gather, (void *)&axis),
-                       parts(strategy, MU_F32, 0, MOST, unequal[0])));
+    assert_null(mu_run(strategy, mu_function_new(gather, (void *)&axis), parts(strategy, MU_F32, 0, MOST, unequal[0])));
     const mu_error error = mu_error_take();
     if (error.code != MU_INVALID_ARGUMENT || !strstr(error.message, "all_gather"))
         fail_msg("%s: %s", mu_status_name(error.code), error.message);
@@ -283,10 +282,13 @@ static int start_with_room_for_two(void **state) { return start_with_room("2", s
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        GATHER_TEST(test_sizes_and_axes), GATHER_TEST(test_types), GATHER_TEST(test_sizes_that_change),
+        GATHER_TEST(test_sizes_and_axes),
+        GATHER_TEST(test_types),
+        GATHER_TEST(test_sizes_that_change),
         cmocka_unit_test_setup_teardown(test_room_for_few_programs, start_with_little_room, exit_and_free_table),
         cmocka_unit_test_setup_teardown(test_room_for_each_gather, start_with_room_for_two, exit_and_free_table),
-        GATHER_TEST(test_loops_and_slices), GATHER_TEST(test_another_way_to_reduce),
+        GATHER_TEST(test_loops_and_slices),
+        GATHER_TEST(test_another_way_to_reduce),
         GATHER_TEST(test_other_axes_must_be_equal),
     };
     if (plugin_missing())

@@ -35,11 +35,11 @@ static mu_tensor *shaped(mu_tensor *x, int64_t rows, int64_t columns)
 static mu_tensor *table(int64_t rows, int64_t columns) { return mu_ones(MU_F32, 2, (int64_t[]){rows, columns}); }
 static mu_tensor *column(mu_value *arguments) { return shaped(given(arguments), N, 1); }
 
-#define PROGRAM(name, expression)                             \
-    static mu_value *name(mu_value *arguments, void *arg)     \
-    {                                                         \
-        (void)arg;                                            \
-        return mu_of(expression);                             \
+#define PROGRAM(name, expression)                         \
+    static mu_value *name(mu_value *arguments, void *arg) \
+    {                                                     \
+        (void)arg;                                        \
+        return mu_of(expression);                         \
     }
 
 PROGRAM(rows, mu_gather(table(5, 3), given(arguments), 0, 0))
@@ -75,11 +75,14 @@ static const struct {
     mu_traceable *fn;
     const char *op;
     double good[N], bad[N];
-    const char *message;  // the text after the op's name
+    const char *message; // the text after the op's name
 } programs[] = {
     {rows, "gather", {0, 4, 2, 2}, {0, 4, 5, -1}, ": index 5 (element 2 of the indices) is outside 0 to 4"},
     {rows, "gather", {0, 4, 2, 2}, {0, 4, -1, 9}, ": index -1 (element 2 of the indices) is outside 0 to 4"},
-    {columns, "gather", {0, 4, 2, 2}, {0, 4, 2, 2147483647},
+    {columns,
+     "gather",
+     {0, 4, 2, 2},
+     {0, 4, 2, 2147483647},
      ": index 2147483647 (element 3 of the indices) is outside 0 to 4"},
     {batches, "gather", {0, 4, 2, 2}, {0, 4, 5, 0}, ": index 5 (element 2 of the indices) is outside 0 to 4"},
     {no_rows, "gather", {-1}, {0, 0, 0, 0}, ": index 0 (element 0 of the indices) is outside 0 to -1"},
@@ -91,7 +94,10 @@ static const struct {
     {scattered, "tensor_scatter_add", {0, 4, 2, 2}, {0, 4, 5, 2}, ": index 5 (element 2 of the indices) is outside"},
     {segments, "unsorted_segment_sum", {0, -4, 2, 2}, {0, -9, 5, 2}, ": index 5 (element 2 of the indices) is outside"},
     {largest, "unsorted_segment_max", {0, -4, 2, 2}, {0, -9, 7, 2}, ": index 7 (element 2 of the indices) is outside"},
-    {losses, "sparse_softmax_cross_entropy", {0, 4, 2, 2}, {0, 4, 5, 2},
+    {losses,
+     "sparse_softmax_cross_entropy",
+     {0, 4, 2, 2},
+     {0, 4, 5, 2},
      ": label 5 in row 2 is outside the valid range 0 to 4 (the logits have 5 classes)"},
     {quotients, "floor_divide", {1, 4, -2, 2}, {1, 4, 0, 0}, ": integer division by 0 (element 2 of the divisor)"},
     {remainders, "mod", {1, 4, -2, 2}, {1, 0, 3, 0}, ": integer division by 0 (element 1 of the divisor)"},
@@ -132,8 +138,7 @@ static void test_each_op(void **state)
             const bool fails_always = programs[i].fn == no_rows;
             if (!fails_always && !run_on("XLA_CPU:0", programs[i].fn, dtypes[d], programs[i].good))
                 fail_msg("%s: %s", op, mu_error_message());
-            expect_failure("CPU", run_on("CPU:0", programs[i].fn, dtypes[d], programs[i].bad), op,
-                           programs[i].message);
+            expect_failure("CPU", run_on("CPU:0", programs[i].fn, dtypes[d], programs[i].bad), op, programs[i].message);
             expect_failure("XLA", run_on("XLA_CPU:0", programs[i].fn, dtypes[d], programs[i].bad), op,
                            programs[i].message);
         }
@@ -172,8 +177,11 @@ static void test_the_furthest_indices(void **state)
 {
     (void)state;
     static const double far[N] = {1e18, 0, 0, 0};
-    static const struct { int32_t index; const char *message; } furthest[] = {
-        {INT32_MAX, ": index 2147483647 (element 32767 of"}, {INT32_MIN, ": index -2147483648 (element 32767 of"}};
+    static const struct {
+        int32_t index;
+        const char *message;
+    } furthest[] = {{INT32_MAX, ": index 2147483647 (element 32767 of"},
+                    {INT32_MIN, ": index -2147483648 (element 32767 of"}};
     const int64_t n = 32768;
     mu_function *function = mu_function_new(many_rows, NULL);
     mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
@@ -197,8 +205,8 @@ static mu_value *take_first(mu_value *arguments, void *arg)
 }
 
 // The last row, by the number of rows.
-PROGRAM(last_row, mu_gather(given(arguments),
-                            mu_subtract(mu_dim_size(given(arguments), 0), mu_constant(MU_I64, 1)), 0, 0))
+PROGRAM(last_row,
+        mu_gather(given(arguments), mu_subtract(mu_dim_size(given(arguments), 0), mu_constant(MU_I64, 1)), 0, 0))
 
 static void test_known_indices(void **state)
 {
@@ -405,9 +413,9 @@ static mu_value *as_given(mu_value *arguments, void *arg)
 static mu_value *reduce_behind_a_loop(mu_value *arguments, void *arg)
 {
     (void)arg;
-    mu_value *end = mu_while_loop(is_below_three, add_looked_up,
-                                  mu_list(mu_of(mu_constant(MU_I32, 0)), mu_of(mu_constant(MU_F32, 0)),
-                                          mu_value_at(arguments, 0), MU_END), NULL);
+    mu_value *end = mu_while_loop(
+        is_below_three, add_looked_up,
+        mu_list(mu_of(mu_constant(MU_I32, 0)), mu_of(mu_constant(MU_F32, 0)), mu_value_at(arguments, 0), MU_END), NULL);
     return mu_cond(mu_equal(mu_at(end, 0), mu_constant(MU_I32, 3)), reduced, as_given,
                    mu_list(mu_value_at(end, 1), MU_END), NULL);
 }
@@ -546,11 +554,19 @@ static void test_rows_of_a_variable(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        INDEX_TEST(test_each_op),       INDEX_TEST(test_labels_of_other_types), INDEX_TEST(test_many_indices),
-        INDEX_TEST(test_known_indices), INDEX_TEST(test_branches),              INDEX_TEST(test_a_loop_ends),
-        INDEX_TEST(test_replicas),      INDEX_TEST(test_training),              INDEX_TEST(test_rows_of_a_variable),
-        INDEX_TEST(test_the_furthest_indices), INDEX_TEST(test_a_loop_behind_a_failure_ends),
-        INDEX_TEST(test_a_collective_behind_a_loop), INDEX_TEST(test_training_after_a_failure),
+        INDEX_TEST(test_each_op),
+        INDEX_TEST(test_labels_of_other_types),
+        INDEX_TEST(test_many_indices),
+        INDEX_TEST(test_known_indices),
+        INDEX_TEST(test_branches),
+        INDEX_TEST(test_a_loop_ends),
+        INDEX_TEST(test_replicas),
+        INDEX_TEST(test_training),
+        INDEX_TEST(test_rows_of_a_variable),
+        INDEX_TEST(test_the_furthest_indices),
+        INDEX_TEST(test_a_loop_behind_a_failure_ends),
+        INDEX_TEST(test_a_collective_behind_a_loop),
+        INDEX_TEST(test_training_after_a_failure),
     };
     if (plugin_missing())
         return SKIPPED;

@@ -17,7 +17,11 @@
 static const pj_api *own;
 static atomic_int compiled, most_devices;
 
-static pj_error *count_compile(void *args) { compiled++; return own->functions[PJ_CLIENT_COMPILE](args); }
+static pj_error *count_compile(void *args)
+{
+    compiled++;
+    return own->functions[PJ_CLIENT_COMPILE](args);
+}
 static pj_error *count_devices(void *args)
 {
     const int n = (int)((pj_execute_args *)args)->n_devices;
@@ -112,7 +116,7 @@ static void test_a_model(void **state)
     fit(false, &losses[0], &predicted[0]);
     assert_int_equal(compiled, 0);
     fit(true, &losses[1], &predicted[1]);
-    assert_true(compiled >= 3);  // training, evaluation, prediction
+    assert_true(compiled >= 3); // training, evaluation, prediction
     assert_true(fabs(losses[0] - losses[1]) < 1e-5 && fabs(predicted[0] - predicted[1]) < 1e-4);
 }
 

@@ -18,7 +18,7 @@ typedef struct row {
     mu_layer *layer;
     mu_tensor *x;
     bool training;
-    mu_model *model;  // the layer behind a dense one
+    mu_model *model; // the layer behind a dense one
 } row;
 
 static mu_value *outputs_and_gradients(mu_value *arguments, void *arg)
@@ -61,7 +61,7 @@ static void compare(int n, row *rows)
 {
     for (int i = 0; i < n; i++) {
         rows[i].model = mu_sequential(mu_dense(4, .activation = "tanh"), rows[i].layer);
-        assert_non_null(mu_call(rows[i].model, rows[i].x));  // makes the weights
+        assert_non_null(mu_call(rows[i].model, rows[i].x)); // makes the weights
     }
     mu_value *native = run_on("CPU:0", n, rows), *plugin = run_on("XLA_CPU:0", n, rows);
     assert_int_equal(mu_value_count(native), mu_value_count(plugin));
@@ -77,7 +77,10 @@ static void compare(int n, row *rows)
     }
 }
 
-#define ROW(layer, x) {#layer, layer, x, true, NULL}
+#define ROW(layer, x)                \
+    {                                \
+#layer, layer, x, true, NULL \
+    }
 
 static void test_spatial_layers(void **state)
 {
@@ -161,10 +164,16 @@ static void test_sequences_and_attention(void **state)
 static void draw_layers(mu_layer *out[], int *n)
 {
     mu_layer *const layers[] = {
-        mu_dropout(.25, .seed = 1), mu_spatial_dropout2d(.25, .seed = 2), mu_alpha_dropout(.25, .seed = 3),
-        mu_gaussian_dropout(.25, .seed = 4), mu_gaussian_noise(.5, .seed = 5), mu_random_flip(.seed = 6),
-        mu_random_brightness({-.2, .2}, .value_range = {-1, 1}, .seed = 7), mu_random_contrast({.5, .25}, .seed = 8),
-        mu_random_rotation({-.25, .25}, .seed = 9), mu_random_zoom({-.2, .2}, .seed = 10),
+        mu_dropout(.25, .seed = 1),
+        mu_spatial_dropout2d(.25, .seed = 2),
+        mu_alpha_dropout(.25, .seed = 3),
+        mu_gaussian_dropout(.25, .seed = 4),
+        mu_gaussian_noise(.5, .seed = 5),
+        mu_random_flip(.seed = 6),
+        mu_random_brightness({-.2, .2}, .value_range = {-1, 1}, .seed = 7),
+        mu_random_contrast({.5, .25}, .seed = 8),
+        mu_random_rotation({-.25, .25}, .seed = 9),
+        mu_random_zoom({-.2, .2}, .seed = 10),
         mu_random_translation({-.2, .2}, {-.2, .2}, .seed = 11),
     };
     *n = (int)MU_COUNT(layers);

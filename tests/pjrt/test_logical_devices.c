@@ -16,14 +16,14 @@
 #include <cmocka.h>
 
 enum { REPLICAS = 2, CORES = 2, DEVICES = REPLICAS * CORES, ROWS = 4, WIDTH = 6, HIDDEN = 8, STEPS = 6 };
-enum { NUM_REPLICAS = 42, NUM_PARTITIONS = 43 };  // functions of executables
+enum { NUM_REPLICAS = 42, NUM_PARTITIONS = 43 }; // functions of executables
 
 // ---- The plugin, watched ------------------------------------------------------------------------
 
 static struct {
-    const pj_api *api;  // the plugin's own table
+    const pj_api *api; // the plugin's own table
     int compiled, launched, uploads, fetches, copies;
-    size_t devices, partitions, replicas;  // of the last program
+    size_t devices, partitions, replicas; // of the last program
     bool fails;
 } plugin;
 
@@ -37,8 +37,7 @@ static size_t ask(pj_executable *executable, int function)
 static pj_error *compile(void *args)
 {
     pj_error *error = plugin.api->functions[PJ_CLIENT_COMPILE](args);
-    pj_loaded_executable_args inner =
-        PJ_ARGS(pj_loaded_executable_args, .loaded = ((pj_compile_args *)args)->loaded);
+    pj_loaded_executable_args inner = PJ_ARGS(pj_loaded_executable_args, .loaded = ((pj_compile_args *)args)->loaded);
     plugin.compiled++;
     if (error || plugin.api->functions[PJ_LOADED_GET_EXECUTABLE](&inner))
         return error;
@@ -95,8 +94,8 @@ static pj_error *attributes(void *args)
     const int chip = cores.twice ? 0 : id.id % DEVICES;
     values[id.id % DEVICES][0] = PJ_ARGS(pj_named_value, .name = "coords", .name_bytes = 6, .type = PJ_VALUE_INTS,
                                          .value = {.integers = cores.chips[chip]}, .value_size = 3);
-    values[id.id % DEVICES][1] = PJ_ARGS(pj_named_value, .name = "core_on_chip", .name_bytes = 12,
-                                         .type = PJ_VALUE_INT, .value_size = 1);
+    values[id.id % DEVICES][1] =
+        PJ_ARGS(pj_named_value, .name = "core_on_chip", .name_bytes = 12, .type = PJ_VALUE_INT, .value_size = 1);
     given->attributes = values[id.id % DEVICES];
     given->n = 2;
     return NULL;
@@ -106,9 +105,11 @@ static mu_tpu_topology *topology;
 
 static int start(void **state)
 {
-    static const changed_function watched[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute},
+    static const changed_function watched[] = {{PJ_CLIENT_COMPILE, compile},
+                                               {PJ_LOADED_EXECUTE, execute},
                                                {PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, upload},
-                                               {PJ_BUFFER_UNSAFE_POINTER, look}, {PJ_BUFFER_COPY_TO_DEVICE, copy},
+                                               {PJ_BUFFER_UNSAFE_POINTER, look},
+                                               {PJ_BUFFER_COPY_TO_DEVICE, copy},
                                                {PJ_DEVICE_DESCRIPTION_ATTRIBUTES, attributes}};
     mu_init(.cpu_devices = DEVICES, .seed = 3);
     topology = mu_tpu_initialize(NULL);
@@ -146,14 +147,14 @@ static mu_tensor *rows_split(const job *j, mu_tensor *x)
 {
     return j->placement == SPLIT      ? mu_split_to_logical_devices(j->strategy, x, 2, (const int[]){CORES, 1})
            : j->placement == ASSIGNED ? mu_assign_to_logical_device(j->strategy, x, 1)
-                                 : x;
+                                      : x;
 }
 
 static mu_tensor *columns_split(const job *j, mu_tensor *x)
 {
     return j->placement == SPLIT      ? mu_split_to_logical_devices(j->strategy, x, 2, (const int[]){1, CORES})
            : j->placement == ASSIGNED ? mu_assign_to_logical_device(j->strategy, x, 0)
-                                 : x;
+                                      : x;
 }
 
 static mu_tensor *whole(const job *j, mu_tensor *x)
@@ -178,14 +179,14 @@ static mu_value *train_step(mu_value *arguments, void *arg)
     mu_tensor *hidden = mu_nn_stateless_dropout(mu_nn_relu(mu_matmul(x, kernel)), 0.25,
                                                 mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){7, 1}));
     mu_tensor *y = whole(j, mu_matmul(columns_split(j, hidden), mu_variable_read(j->second)));
-    mu_tensor *sums = mu_value_tensor(mu_scan(loop_step, mu_of(y), mu_of(mu_zeros(MU_F32, 1, (int64_t[]){2})),
-                                              .arg = arg));
+    mu_tensor *sums =
+        mu_value_tensor(mu_scan(loop_step, mu_of(y), mu_of(mu_zeros(MU_F32, 1, (int64_t[]){2})), .arg = arg));
     mu_tensor *loss = mu_reduce_mean(mu_square(mu_subtract(sums, mu_constant(MU_F32, 1))), MU_ALL_AXES);
     mu_value *gradients = mu_gradients(tape, loss, mu_variables(j->first, j->second, MU_END));
     mu_variable *both[] = {j->first, j->second};
     for (int i = 0; i < 2; i++)
-        mu_variable_assign_sub(both[i], mu_multiply(mu_all_reduce(MU_SUM, mu_at(gradients, i)),
-                                                    mu_constant(MU_F32, 0.05)));
+        mu_variable_assign_sub(both[i],
+                               mu_multiply(mu_all_reduce(MU_SUM, mu_at(gradients, i)), mu_constant(MU_F32, 0.05)));
     mu_variable_assign_add(j->steps, mu_constant(MU_F32, 1));
     mu_variable_assign(j->kept, mu_all_reduce(MU_MEAN, mu_reduce_sum(hidden, 0)));
     return mu_list(mu_of(mu_all_reduce(MU_SUM, loss)), mu_of(y), MU_END);
@@ -363,8 +364,9 @@ static mu_value *reduced_above(mu_value *arguments, void *arg)
 static mu_value *run_above(const job *j, mu_function *function, float first, float second)
 {
     mu_value *limits[] = {mu_of(mu_constant(MU_F32, first)), mu_of(mu_constant(MU_F32, second))};
-    return mu_run(j->strategy, function, mu_list(mu_value_at(batch(j->strategy, 0, ROWS), 0),
-                                                 mu_per_replica_of(j->strategy, REPLICAS, limits), MU_END));
+    return mu_run(
+        j->strategy, function,
+        mu_list(mu_value_at(batch(j->strategy, 0, ROWS), 0), mu_per_replica_of(j->strategy, REPLICAS, limits), MU_END));
 }
 
 // Replicas agree on the branch even if each is divided among devices.
@@ -394,22 +396,22 @@ static void expect_device(const mu_tpu_topology *mesh, int x, int y, int core, i
 static void test_the_mesh_is_what_the_cores_say(void **state)
 {
     (void)state;
-    expect_device(topology, 1, 0, 1, 3);  // the CPU plugin says nothing
+    expect_device(topology, 1, 0, 1, 3); // the CPU plugin says nothing
     cores.given = true;
     mu_tpu_topology *said = mu_tpu_initialize(NULL);
     for (int i = 0; i < DEVICES; i++)
         expect_device(said, i / 2, i % 2, 0, i);
     assert_int_equal(mu_tpu_topology_device(said, (const int[]){0, 0, 0, 1}), -1);
     assert_int_equal(mu_error_take().code, MU_OUT_OF_RANGE);
-    mu_strategy *strategy = mu_tpu_strategy(), *wide = mu_tpu_strategy(
-        .device_assignment = mu_tpu_device_assignment_build(said, .computation_shape = {2, 1, 1, 1},
-                                                            .num_replicas = REPLICAS));
+    mu_strategy *strategy = mu_tpu_strategy(),
+                *wide = mu_tpu_strategy(.device_assignment = mu_tpu_device_assignment_build(
+                                            said, .computation_shape = {2, 1, 1, 1}, .num_replicas = REPLICAS));
     assert_true(strategy && wide);
     for (int i = 0; i < DEVICES; i++)
         assert_int_equal(strategy->devices[i]->index, i);
-    assert_int_equal(wide->cores[1]->index, 2);  // beside core 0 along x
+    assert_int_equal(wide->cores[1]->index, 2); // beside core 0 along x
     cores.twice = true;
-    expect_device(mu_tpu_initialize(NULL), 1, 0, 1, 3);  // two cores cannot be at one place
+    expect_device(mu_tpu_initialize(NULL), 1, 0, 1, 3); // two cores cannot be at one place
 }
 
 // ---- Refused ------------------------------------------------------------------------------------
@@ -486,7 +488,7 @@ static mu_model *divided_model(job *j, int steps)
 
 static double fitted_loss(job *j, int steps)
 {
-    enum { SAMPLES = 20, BATCH = 8 };  // the last batch has 4
+    enum { SAMPLES = 20, BATCH = 8 }; // the last batch has 4
     float x[SAMPLES * WIDTH], y[SAMPLES];
     for (int i = 0; i < SAMPLES * WIDTH; i++)
         x[i] = (float)(i * 7 % 23) * 0.1f - 1;
@@ -494,8 +496,8 @@ static double fitted_loss(job *j, int steps)
         y[i] = (float)(i * 5 % 11) * 0.2f;
     mu_set_seed(4);
     mu_history *history = mu_fit(divided_model(j, steps), mu_tensor_new(MU_F32, 2, (int64_t[]){SAMPLES, WIDTH}, x),
-                                 mu_tensor_new(MU_F32, 2, (int64_t[]){SAMPLES, 1}, y), .batch_size = BATCH,
-                                 .epochs = 3, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT);
+                                 mu_tensor_new(MU_F32, 2, (int64_t[]){SAMPLES, 1}, y), .batch_size = BATCH, .epochs = 3,
+                                 .no_shuffle = true, .verbose = MU_VERBOSE_SILENT);
     if (!history)
         fail_msg("%s", mu_error_message());
     return mu_history_last(history, "loss");

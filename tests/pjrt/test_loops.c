@@ -13,12 +13,12 @@
 #include <string.h>
 #include <cmocka.h>
 
-enum { ROWS = 150, WIDTH = 12, BATCH = 8, MOST_WEIGHTS = 1000, EPOCHS = 2 };  // 18 batches, and one of 6 rows
+enum { ROWS = 150, WIDTH = 12, BATCH = 8, MOST_WEIGHTS = 1000, EPOCHS = 2 }; // 18 batches, and one of 6 rows
 
 static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", NULL};
 
 static struct {
-    const pj_api *api;  // the plugin's own table
+    const pj_api *api; // the plugin's own table
     int launched;
 } plugin;
 
@@ -61,7 +61,8 @@ static mu_dataset *samples(void)
         y[i] = (i * 5 + i / 7) % 3;
     return mu_dataset_batch(
         mu_dataset_from_tensor_slices(mu_list(mu_of(mu_tensor_new(MU_F32, 2, (int64_t[]){ROWS, WIDTH}, x)),
-                                        mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){ROWS}, y)), MU_END)), BATCH);
+                                              mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){ROWS}, y)), MU_END)),
+        BATCH);
 }
 
 static void train(mu_strategy *strategy, int steps, bool hooks, result *out)
@@ -141,7 +142,7 @@ static void test_central_storage(void **state)
     train(strategy, 5, false, &loops);
     same(&native, &central);
     same(&native, &loops);
-    assert_int_equal(central.launched, EPOCHS * 19);  // one launch for both devices in each step
+    assert_int_equal(central.launched, EPOCHS * 19); // one launch for both devices in each step
     assert_true(loops.launched < central.launched / 2);
     mu_strategy *alone = mu_central_storage_strategy(.compute_devices = (const char *const[]){devices[1], NULL});
     assert_int_equal(mu_strategy_parameter_device_count(alone), 1);
@@ -174,8 +175,8 @@ static void test_wrong_numbers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_one_device), cmocka_unit_test(test_two_devices),
-                                       cmocka_unit_test(test_central_storage),
-                                       cmocka_unit_test(test_native), cmocka_unit_test(test_wrong_numbers)};
+                                       cmocka_unit_test(test_central_storage), cmocka_unit_test(test_native),
+                                       cmocka_unit_test(test_wrong_numbers)};
     if (plugin_missing())
         return SKIPPED;
     mu_init(.cpu_devices = 2);

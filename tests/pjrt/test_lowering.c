@@ -36,7 +36,7 @@ static mu_value *make_batch(int step)
     for (int i = 0; i < BATCH; i++) {
         labels[i] = (i * 5 + step) % CLASSES;
         for (int k = 0; k < WORDS; k++)
-            words[i * WORDS + k] = (labels[i] * 6 + k * k + i % 2) % VOCABULARY;  // some words come twice
+            words[i * WORDS + k] = (labels[i] * 6 + k * k + i % 2) % VOCABULARY; // some words come twice
     }
     return mu_list(mu_of(mu_tensor_new(MU_I32, 2, (int64_t[]){BATCH, WORDS}, words)),
                    mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){BATCH}, labels)), MU_END);
@@ -173,8 +173,8 @@ static mu_value *draw_by_rejection(mu_value *arguments, void *arg)
     (void)arg;
     mu_tensor *seed = mu_at(arguments, 0);
     mu_tensor *alpha = mu_tensor_new(MU_F64, 1, (int64_t[]){ALPHAS}, (double[]){1, 0.05, 0.9, 3, 40, -1, INFINITY});
-    mu_tensor *rate = mu_tensor_new(MU_F64, 1, (int64_t[]){RATES},
-                                    (double[]){0, -1, 0.2, 9.9, 10, 100, 1e6, INFINITY, NAN});
+    mu_tensor *rate =
+        mu_tensor_new(MU_F64, 1, (int64_t[]){RATES}, (double[]){0, -1, 0.2, 9.9, 10, 100, 1e6, INFINITY, NAN});
     mu_tensor *gamma = mu_stateless_random_gamma(seed, alpha, NULL, 2, (int64_t[]){DRAWS, ALPHAS});
     return mu_list(mu_of(gamma), mu_of(mu_stateless_random_poisson(seed, rate, MU_F64, 2, (int64_t[]){DRAWS, RATES})),
                    mu_of(mu_stateless_random_poisson(seed, rate, MU_I32, 2, (int64_t[]){DRAWS, RATES})), MU_END);
@@ -222,9 +222,19 @@ static mu_value *activate(mu_value *arguments, void *arg)
 {
     mu_tensor *x = mu_at(arguments, 0);
     (void)arg;
-    mu_tensor *const all[] = {mu_nn_gelu(x, false), mu_nn_gelu(x, true), mu_nn_silu(x), mu_nn_mish(x),
-                              mu_nn_softplus(x), mu_nn_softsign(x), mu_nn_hard_sigmoid(x), mu_nn_elu(x),
-                              mu_nn_selu(x), mu_nn_log_sigmoid(x), mu_sigmoid(x), mu_tanh(x), mu_erf(x)};
+    mu_tensor *const all[] = {mu_nn_gelu(x, false),
+                              mu_nn_gelu(x, true),
+                              mu_nn_silu(x),
+                              mu_nn_mish(x),
+                              mu_nn_softplus(x),
+                              mu_nn_softsign(x),
+                              mu_nn_hard_sigmoid(x),
+                              mu_nn_elu(x),
+                              mu_nn_selu(x),
+                              mu_nn_log_sigmoid(x),
+                              mu_sigmoid(x),
+                              mu_tanh(x),
+                              mu_erf(x)};
     mu_value *values[MU_COUNT(all)];
     for (size_t i = 0; i < MU_COUNT(all); i++)
         values[i] = mu_of(all[i]);
@@ -381,10 +391,14 @@ static void test_whole_division_at_the_limits(void **state)
     const int64_t a[] = {1, INT64_MIN, INT64_MAX, INT64_MIN, INT64_MAX, -7},
                   b[] = {INT64_MIN, 7, -4, INT64_MAX, INT64_MIN, 2};
     const int32_t c[] = {1, INT32_MIN, INT32_MAX}, d[] = {INT32_MIN, 7, -4};
-    check_both("int64", divide_whole, NULL, mu_list(mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){6}, a)),
-               mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){6}, b)), MU_END), 0);
-    check_both("int32", divide_whole, NULL, mu_list(mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){3}, c)),
-               mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){3}, d)), MU_END), 0);
+    check_both("int64", divide_whole, NULL,
+               mu_list(mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){6}, a)),
+                       mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){6}, b)), MU_END),
+               0);
+    check_both("int32", divide_whole, NULL,
+               mu_list(mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){3}, c)),
+                       mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){3}, d)), MU_END),
+               0);
 }
 
 // Images without rows, and batches of none.
@@ -492,8 +506,8 @@ static void test_whole_division_by_negative_constants(void **state)
     (void)state;
     static const mu_dtype dtypes[] = {MU_I32, MU_I64, MU_F32, MU_F64};
     for (size_t d = 0; d < MU_COUNT(dtypes); d++)
-        check_both(mu_dtype_name(dtypes[d]), whole_division_by, NULL,
-                   mu_list(mu_range(dtypes[d], -10, 11, 1), MU_END), 0);
+        check_both(mu_dtype_name(dtypes[d]), whole_division_by, NULL, mu_list(mu_range(dtypes[d], -10, 11, 1), MU_END),
+                   0);
 }
 
 static mu_value *compare_sizes(mu_value *arguments, void *arg)
@@ -603,18 +617,23 @@ int main(void)
         cmocka_unit_test(test_embedding_and_dropout_train_on_two_replicas),
         cmocka_unit_test(test_random_numbers),
         cmocka_unit_test(test_numbers_drawn_by_rejection),
-        cmocka_unit_test(test_log_gamma_of_large_numbers), cmocka_unit_test(test_acosh_near_one),
+        cmocka_unit_test(test_log_gamma_of_large_numbers),
+        cmocka_unit_test(test_acosh_near_one),
         cmocka_unit_test(test_activations_of_large_numbers),
         cmocka_unit_test(test_rows_of_variables),
-        cmocka_unit_test(test_order_of_odd_numbers), cmocka_unit_test(test_extremes_of_bools),
+        cmocka_unit_test(test_order_of_odd_numbers),
+        cmocka_unit_test(test_extremes_of_bools),
         cmocka_unit_test(test_sums_in_16_bits),
-        cmocka_unit_test(test_no_extreme_loses_a_nan), cmocka_unit_test(test_whole_division_at_the_limits),
+        cmocka_unit_test(test_no_extreme_loses_a_nan),
+        cmocka_unit_test(test_whole_division_at_the_limits),
         cmocka_unit_test(test_whole_division_by_constants),
         cmocka_unit_test(test_whole_division_by_negative_constants),
         cmocka_unit_test(test_signs_of_differences_of_sizes),
         cmocka_unit_test(test_convolutions_of_nothing),
-        cmocka_unit_test(test_what_is_refused), cmocka_unit_test(test_extremes_of_nothing),
-        cmocka_unit_test(test_means_of_no_integers), cmocka_unit_test(test_no_quotient_is_nan),
+        cmocka_unit_test(test_what_is_refused),
+        cmocka_unit_test(test_extremes_of_nothing),
+        cmocka_unit_test(test_means_of_no_integers),
+        cmocka_unit_test(test_no_quotient_is_nan),
         cmocka_unit_test(test_gradients_of_extremes),
     };
     if (plugin_missing())

@@ -67,8 +67,8 @@ static training train(const char *device, const char *policy)
         mu_compile(model, .optimizer = mu_sgd(.learning_rate = 0.05, .momentum = 0.9),
                    .loss = "sparse_categorical_crossentropy");
     }
-    mu_history *history = mu_fit(model, samples(), .epochs = EPOCHS, .batch_size = 32, .no_shuffle = true,
-                                 .verbose = MU_VERBOSE_SILENT);
+    mu_history *history =
+        mu_fit(model, samples(), .epochs = EPOCHS, .batch_size = 32, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT);
     if (!history)
         fail_msg("%s, %s: %s", device, policy, mu_error_message());
     for (int i = 0; i < EPOCHS; i++)
@@ -107,12 +107,12 @@ static void trains_as_the_native_engine(const char *policy, double unit)
     const double losses = losses_apart(&native, &xla) / unit, weights = weights_apart(&native, &xla) / unit;
     const double rounding = weights_apart(&native, &exact) / unit;
     print_message("%s: loss %.4f to %.4f; from the native engine losses are %.2g and weights %.2g roundings apart, "
-                  "weights of float32 %.2g\n", policy, xla.losses[0], xla.losses[EPOCHS - 1], losses, weights,
-                  rounding);
+                  "weights of float32 %.2g\n",
+                  policy, xla.losses[0], xla.losses[EPOCHS - 1], losses, weights, rounding);
     assert_true(xla.losses[EPOCHS - 1] < 0.5 * xla.losses[0]);
     assert_true(losses <= 8);
     assert_true(weights <= 8);
-    assert_true(rounding > 0.02);      // the half type was in use
+    assert_true(rounding > 0.02); // the half type was in use
 }
 
 static void mixed_bfloat16_trains(void **state)

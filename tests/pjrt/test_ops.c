@@ -26,7 +26,7 @@ typedef struct op_case {
     const mu_sample *sample;
     mu_dtype dtype;
     int number, n_out;
-    bool odd;  // the inputs are odd numbers, in place of the sample's
+    bool odd; // the inputs are odd numbers, in place of the sample's
     mu_spec in[MOST_INPUTS];
     mu_tensor *inputs[MOST_INPUTS], *expected[MOST_OUTPUTS];
 } op_case;
@@ -57,9 +57,9 @@ static mu_tensor *drawn(const mu_spec *spec, uint32_t seed, double low, double h
 // so only ops of one input get them.
 enum { ODD_FLOATS = 46, ODD_INTEGERS = 16, EXTREMES = 3 };
 static const double odd_floats[ODD_FLOATS] = {
-    0,    -0.0,  1,    -1,   INFINITY, -INFINITY, NAN,   0.5,  -0.5,   2,    -2,    3,    -3,    1.5,  -1.5,  2.5,
-    -2.5, 1e-4,  -1e-4, 1e-8, -1e-8,   10,        -10.25, 20,  -20,    88,   -88,   89,   -89,   710,  -710,  100,
-    -100, 1000,  -1000, 3e4,  -3e4,    1e6,       -1e6,  1e10, -1e10,  1e20, -1e20, 1e37, -1e37, 0x1p-126,
+    0,    -0.0, 1,     -1,   INFINITY, -INFINITY, NAN,    0.5,  -0.5,  2,    -2,    3,    -3,    1.5,      -1.5, 2.5,
+    -2.5, 1e-4, -1e-4, 1e-8, -1e-8,    10,        -10.25, 20,   -20,   88,   -88,   89,   -89,   710,      -710, 100,
+    -100, 1000, -1000, 3e4,  -3e4,     1e6,       -1e6,   1e10, -1e10, 1e20, -1e20, 1e37, -1e37, 0x1p-126,
 };
 static const int64_t odd_integers[ODD_INTEGERS] = {
     0, 1, -1, 2, -2, 3, -7, 64, 100, 127, -128, 255, 32767, INT32_MAX, INT64_MAX, INT64_MIN,
@@ -231,8 +231,8 @@ static bool asks_something_new(const mu_op *op, int number)
 {
     const mu_sample *samples = op->samples, *new = &samples[number];
     for (int i = 0; i < number; i++)
-        if (samples[i].attrs == new->attrs && samples[i].n_in == new->n_in &&
-            memcmp(samples[i].dtypes, new->dtypes, sizeof new->dtypes) == 0)
+        if (samples[i].attrs == new->attrs &&
+            samples[i].n_in == new->n_in &&memcmp(samples[i].dtypes, new->dtypes, sizeof new->dtypes) == 0)
             return false;
     return true;
 }

@@ -48,7 +48,7 @@ static void test_devices_of_a_type(void **state)
     char *before = strdup(getenv("PJRT_NAMES_AND_LIBRARY_PATHS"));
     setenv("PJRT_NAMES_AND_LIBRARY_PATHS", "xla_cpu:" MU_TEST_PLUGIN ",cuda13:" MU_TEST_PLUGIN, 1);
     const int n = mu_list_physical_devices("GPU", names, MOST);
-    assert_true(n > mu_device_count());  // a strategy may have more of them than there are processors
+    assert_true(n > mu_device_count()); // a strategy may have more of them than there are processors
     assert_int_equal(mu_num_replicas_in_sync(mu_mirrored_strategy(.devices = names)), n);
     assert_string_equal(names[0], "GPU:0");
     assert_ptr_equal(mu__device_by_name(mu__runtime(), "/gpu:0")->name, names[0]);
@@ -76,55 +76,72 @@ static void write_options(void)
     fclose(options);
 }
 
-// XLA would end the process with this.
+// Options with which XLA would end the process, and what the refusal says of each; NULL: XLA takes it.
+static const struct {
+    const char *flags, *error;
+} options[] = {
+    {"--xla_cpu_enable_fast_math=false --xla_no_such_option=1", "the option '--xla_no_such_option=1', which "},
+    {" --xla_dump_to='/tmp/a b' --xla_gpu_nothing", "'--xla_gpu_nothing'"},
+    {"--xla_dump_to=/tmp word", "XLA_FLAGS has 'word', which is not an option"},
+    {"--=1", "'--=1'"},
+    {"--", "'--'"},
+    {"/nowhere/options", "/nowhere/options"},
+    {"--xla_cpu_enable_fast_math", NULL},
+    {"  ", NULL},
+    {"--xla_dump_to='/tmp/a b' --xla_cpu_enable_fast_math=\"true\"", NULL},
+    {"--xla_cpu_enable_fast_math=maybe", "'--xla_cpu_enable_fast_math=maybe', whose value must be true or false"},
+    {"--xla_cpu_enable_fast_math=", "true or false"},
+    {"--xla_cpu_enable_fast_math=True", NULL},
+    {"--xla_force_host_platform_device_count=many", "a whole number of 32 bits"},
+    {"--xla_force_host_platform_device_count=3x", "a whole number"},
+    {"--xla_force_host_platform_device_count", "a whole number"},
+    {"--xla_force_host_platform_device_count=99999999999", "of 32 bits"},
+    {"--xla_force_host_platform_device_count=-1", "0 or more"},
+    {"--xla_force_host_platform_device_count=0", NULL},
+    {"--xla_cpu_prefer_vector_width=-1", NULL},
+    {"--xla_gpu_autotune_gemm_rtol=small", "a number"},
+    {"--xla_gpu_autotune_gemm_rtol=1e-3", NULL},
+    {"--xla_gpu_shape_checks=perhaps", "must be one of IGNORE, RUNTIME, COMPILE_TIME;"},
+    {"--xla_gpu_shape_checks=COMPILE_TIME", NULL},
+    {"--xla_gpu_shape_checks=compile_time", "COMPILE_TIME"},
+    {"--xla_gpu_shape_checks", "COMPILE_TIME"},
+    {"--xla_gpu_shape_checks=", "COMPILE_TIME"},
+    {"--xla_gpu_shape_checks=+RUNTIME", "COMPILE_TIME"},
+    {"--xla_gpu_shape_checks=FUSION", "COMPILE_TIME"},
+    {"--xla_gpu_shape_checks=RUNTIME,RUNTIME", "COMPILE_TIME"},
+    {"--xla_gpu_detect_nan=none", NULL},
+    {"--xla_gpu_detect_nan=NONE", "one of none, warning, fail;"},
+    {"--xla_gpu_detect_nan=DETECTION_MODE_NONE", "one of none, warning, fail;"},
+    {"--xla_gpu_enable_while_loop_unrolling=while_loop_unrolling_no_unroll", NULL},
+    {"--xla_gpu_enable_while_loop_unrolling=no_unroll", "WHILE_LOOP_UNROLLING_NO_UNROLL"},
+    {"--xla_cpu_experimental_onednn_fusion_type=dot,LIBRARY_FUSION_TYPE_ELTWISE", NULL},
+    {"--xla_cpu_experimental_onednn_fusion_type=fusion", "LIBRARY_FUSION_TYPE_DOT"},
+    {"--xla_gpu_enable_command_buffer=FUSION,perhaps", "FUSION, CUBLAS"},
+    {"--xla_gpu_enable_command_buffer=FUSION,", NULL},
+    {"--xla_gpu_disable_async_collectives=NOOP,", "ALLREDUCE"},
+    {"--xla_gpu_enable_command_buffer=FUSION,-CUBLAS", "FUSION, CUBLAS"},
+    {"--xla_gpu_enable_command_buffer=+FUSION,-cublas", NULL},
+    {"--xla_gpu_enable_command_buffer=", NULL},
+    {"--xla_gpu_disable_async_collectives=allreduce,ALLGATHER", NULL},
+    {"--xla_gpu_disable_async_collectives=+ALLREDUCE", "ALLREDUCE"},
+    {"--xla_gpu_disable_async_collectives=", "ALLREDUCE"},
+    {"--xla_backend_extra_options=-inline-threshold=50,--time-passes,xla_cpu_anything", NULL},
+    {"--xla_backend_extra_options=", NULL},
+    {"--xla_backend_extra_options", "a text"},
+    {"--xla_backend_extra_options=-no-such-option=1", "'-no-such-option=1' in --xla_backend_extra_options"},
+    {"--xla_backend_extra_options=-time-passes,inline-threshold=50", "'inline-threshold=50' in"},
+    {"--xla_dump_to", "a text"},
+    {"--xla_disable_hlo_passes=", NULL}};
+
 static void test_wrong_options_are_refused(void **state)
 {
     (void)state;
-    static const struct { const char *flags, *error; } cases[] = {
-        {"--xla_cpu_enable_fast_math=false --xla_no_such_option=1", "the option '--xla_no_such_option=1', which "},
-        {" --xla_dump_to='/tmp/a b' --xla_gpu_nothing", "'--xla_gpu_nothing'"},
-        {"--xla_dump_to=/tmp word", "XLA_FLAGS has 'word', which is not an option"},
-        {"--=1", "'--=1'"}, {"--", "'--'"}, {"/nowhere/options", "/nowhere/options"},
-        {"--xla_cpu_enable_fast_math", NULL}, {"  ", NULL},
-        {"--xla_dump_to='/tmp/a b' --xla_cpu_enable_fast_math=\"true\"", NULL},
-        {"--xla_cpu_enable_fast_math=maybe", "'--xla_cpu_enable_fast_math=maybe', whose value must be true or false"},
-        {"--xla_cpu_enable_fast_math=", "true or false"}, {"--xla_cpu_enable_fast_math=True", NULL},
-        {"--xla_force_host_platform_device_count=many", "a whole number of 32 bits"},
-        {"--xla_force_host_platform_device_count=3x", "a whole number"},
-        {"--xla_force_host_platform_device_count", "a whole number"},
-        {"--xla_force_host_platform_device_count=99999999999", "of 32 bits"},
-        {"--xla_force_host_platform_device_count=-1", "0 or more"},
-        {"--xla_force_host_platform_device_count=0", NULL}, {"--xla_cpu_prefer_vector_width=-1", NULL},
-        {"--xla_gpu_autotune_gemm_rtol=small", "a number"}, {"--xla_gpu_autotune_gemm_rtol=1e-3", NULL},
-        {"--xla_gpu_shape_checks=perhaps", "must be one of IGNORE, RUNTIME, COMPILE_TIME;"},
-        {"--xla_gpu_shape_checks=COMPILE_TIME", NULL}, {"--xla_gpu_shape_checks=compile_time", "COMPILE_TIME"},
-        {"--xla_gpu_shape_checks", "COMPILE_TIME"}, {"--xla_gpu_shape_checks=", "COMPILE_TIME"},
-        {"--xla_gpu_shape_checks=+RUNTIME", "COMPILE_TIME"}, {"--xla_gpu_shape_checks=FUSION", "COMPILE_TIME"},
-        {"--xla_gpu_shape_checks=RUNTIME,RUNTIME", "COMPILE_TIME"},
-        {"--xla_gpu_detect_nan=none", NULL}, {"--xla_gpu_detect_nan=NONE", "one of none, warning, fail;"},
-        {"--xla_gpu_detect_nan=DETECTION_MODE_NONE", "one of none, warning, fail;"},
-        {"--xla_gpu_enable_while_loop_unrolling=while_loop_unrolling_no_unroll", NULL},
-        {"--xla_gpu_enable_while_loop_unrolling=no_unroll", "WHILE_LOOP_UNROLLING_NO_UNROLL"},
-        {"--xla_cpu_experimental_onednn_fusion_type=dot,LIBRARY_FUSION_TYPE_ELTWISE", NULL},
-        {"--xla_cpu_experimental_onednn_fusion_type=fusion", "LIBRARY_FUSION_TYPE_DOT"},
-        {"--xla_gpu_enable_command_buffer=FUSION,perhaps", "FUSION, CUBLAS"},
-        {"--xla_gpu_enable_command_buffer=FUSION,", NULL}, {"--xla_gpu_disable_async_collectives=NOOP,", "ALLREDUCE"},
-        {"--xla_gpu_enable_command_buffer=FUSION,-CUBLAS", "FUSION, CUBLAS"},
-        {"--xla_gpu_enable_command_buffer=+FUSION,-cublas", NULL}, {"--xla_gpu_enable_command_buffer=", NULL},
-        {"--xla_gpu_disable_async_collectives=allreduce,ALLGATHER", NULL},
-        {"--xla_gpu_disable_async_collectives=+ALLREDUCE", "ALLREDUCE"},
-        {"--xla_gpu_disable_async_collectives=", "ALLREDUCE"},
-        {"--xla_backend_extra_options=-inline-threshold=50,--time-passes,xla_cpu_anything", NULL},
-        {"--xla_backend_extra_options=", NULL}, {"--xla_backend_extra_options", "a text"},
-        {"--xla_backend_extra_options=-no-such-option=1", "'-no-such-option=1' in --xla_backend_extra_options"},
-        {"--xla_backend_extra_options=-time-passes,inline-threshold=50", "'inline-threshold=50' in"},
-        {"--xla_dump_to", "a text"}, {"--xla_disable_hlo_passes=", NULL}};
-    for (size_t i = 0; i < MU_COUNT(cases); i++) {
-        setenv("XLA_FLAGS", cases[i].flags, 1);
+    for (size_t i = 0; i < MU_COUNT(options); i++) {
+        setenv("XLA_FLAGS", options[i].flags, 1);
         const bool refused = mu__pjrt_check_flags(MU_TEST_PLUGIN) != MU_OK;
         const mu_error error = mu_error_take();
-        if (refused != (cases[i].error != NULL) || (refused && !strstr(error.message, cases[i].error)))
-            fail_msg("%s: %s", cases[i].flags, error.message);
+        if (refused != (options[i].error != NULL) || (refused && !strstr(error.message, options[i].error)))
+            fail_msg("%s: %s", options[i].flags, error.message);
     }
     assert_false(mu__pjrt_flags_have("xla_cpu_enable_fast_math"));
     write_options();
@@ -146,7 +163,10 @@ static void test_wrong_options_are_refused(void **state)
 static void test_values_of_llvms_options_are_tried(void **state)
 {
     (void)state;
-    static const struct { const char *flags, *error; bool ignored; } cases[] = {
+    static const struct {
+        const char *flags, *error;
+        bool ignored;
+    } cases[] = {
         {"--xla_backend_extra_options=-inline-threshold=abc", "'abc' value invalid", false},
         {"--xla_cpu_enable_fast_math=false --xla_backend_extra_options=-inline-threshold=50,-time-passes=perhaps",
          "'perhaps' is invalid value", true},
@@ -168,7 +188,9 @@ static void test_values_of_llvms_options_are_tried(void **state)
 static void test_advice(void **state)
 {
     (void)state;
-    static const struct { const char *words, *cure; } cases[] = {
+    static const struct {
+        const char *words, *cure;
+    } cases[] = {
         {"libnccl.so.2: cannot open shared object file: No such file or directory", "; the plugin needs that library"},
         {"No visible GPU devices", "; check that nvidia-smi lists a GPU, that CUDA_VISIBLE_DEVICES"},
         {"No jellyfish device found", "; this machine has no TPU"},
@@ -336,7 +358,7 @@ static void test_plans_without_memory(void **state)
         if (!plan)
             assert_taken(MU_RESOURCE_EXHAUSTED, "");
     }
-    assert_true(failures > 2);  // programs are made when a run first needs them
+    assert_true(failures > 2); // programs are made when a run first needs them
     assert_non_null(plan);
     device->engine->free(plan);
     mu_release(graph);
@@ -346,12 +368,17 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_values_of_llvms_options_are_tried),
-        cmocka_unit_test(test_unknown_plugins_are_named),    cmocka_unit_test(test_files_that_are_no_plugins),
-        cmocka_unit_test(test_wrong_options_are_refused),  cmocka_unit_test(test_advice),
+        cmocka_unit_test(test_unknown_plugins_are_named),
+        cmocka_unit_test(test_files_that_are_no_plugins),
+        cmocka_unit_test(test_wrong_options_are_refused),
+        cmocka_unit_test(test_advice),
         cmocka_unit_test(test_devices_of_a_type),
-        cmocka_unit_test(test_one_table_per_plugin),         cmocka_unit_test(test_missing_functions_are_refused),
-        cmocka_unit_test(test_rows_without_lowering_are_named), cmocka_unit_test(test_text_of_a_program),
-        cmocka_unit_test(test_plans_without_memory),         cmocka_unit_test(test_precision_is_a_setting),
+        cmocka_unit_test(test_one_table_per_plugin),
+        cmocka_unit_test(test_missing_functions_are_refused),
+        cmocka_unit_test(test_rows_without_lowering_are_named),
+        cmocka_unit_test(test_text_of_a_program),
+        cmocka_unit_test(test_plans_without_memory),
+        cmocka_unit_test(test_precision_is_a_setting),
     };
     if (plugin_missing())
         return SKIPPED;

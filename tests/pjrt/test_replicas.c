@@ -26,8 +26,8 @@ static const char *const devices[] = {"XLA_CPU:0", "XLA_CPU:1", "XLA_CPU:2", "XL
 // ---- The plugin, counted ------------------------------------------------------------------------
 
 static struct {
-    const pj_api *api;  // the plugin's own table
-    atomic_int compiled, launched, most_devices, reductions;  // replicas call on threads of their own
+    const pj_api *api;                                       // the plugin's own table
+    atomic_int compiled, launched, most_devices, reductions; // replicas call on threads of their own
     bool fails;
 } plugin;
 
@@ -56,8 +56,7 @@ static int start(void **state)
 {
     mu_init(.cpu_devices = REPLICAS, .seed = 3);
     mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
-    static const changed_function counted[] = {
-        {PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
+    static const changed_function counted[] = {{PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute}};
     memset(&plugin, 0, sizeof plugin);
     *state = change_table(client, MU_COUNT(counted), counted, &plugin.api);
     return 0;
@@ -113,15 +112,14 @@ static mu_value *reduce_values(mu_value *arguments, void *arg)
     const bool number = mu_tensor_dtype(x) != MU_BOOL;
     (void)arg;
     return mu_list(mu_of(mu_all_reduce(MU_SUM, number ? column : mu_cast(column, MU_I32))),
-                   mu_of(mu_all_reduce(MU_MEAN, column)),
-                   mu_of(mu__broadcast_from_first(column, "column")),
+                   mu_of(mu_all_reduce(MU_MEAN, column)), mu_of(mu__broadcast_from_first(column, "column")),
                    mu_of(mu_add(mu_cast(mu_replica_id(), MU_F32), mu_constant(MU_F32, 0.5))), MU_END);
 }
 
 static mu_value *gather_values(mu_value *arguments, void *arg)
 {
-    mu_tensor *x = mu_at(arguments, 0), *column = mu_reshape(mu_slice(x, (int64_t[]){0, 0}, (int64_t[]){2, 6}), 1,
-                                                             (int64_t[]){12});
+    mu_tensor *x = mu_at(arguments, 0),
+              *column = mu_reshape(mu_slice(x, (int64_t[]){0, 0}, (int64_t[]){2, 6}), 1, (int64_t[]){12});
     (void)arg;
     return mu_list(mu_of(mu_all_gather(x, 0)), mu_of(mu_all_gather(column, 0)),
                    mu_of(mu_all_gather(mu_greater(column, mu_constant(mu_tensor_dtype(x), 0)), 0)), MU_END);
@@ -150,14 +148,13 @@ static mu_value *permute_values(mu_value *arguments, void *arg)
 static mu_value *gradient_values(mu_value *arguments, void *arg)
 {
     static const mu_replica_pair shift[] = {{0, 1}, {1, 2}, {2, 3}};
-    mu_tensor *x = mu_reshape(mu_slice(mu_at(arguments, 0), (int64_t[]){0, 0}, (int64_t[]){2, 6}), 1,
-                              (int64_t[]){12});
+    mu_tensor *x = mu_reshape(mu_slice(mu_at(arguments, 0), (int64_t[]){0, 0}, (int64_t[]){2, 6}), 1, (int64_t[]){12});
     mu_tensor *weight = mu_cast(mu_add(mu_replica_id(), mu_constant(MU_I32, 1)), MU_F32);
     (void)arg;
     mu_tape *tape = mu_tape_open();
     mu_tensor *part = mu_reduce_scatter(MU_MEAN, mu_multiply(x, x), 0), *come = mu_collective_permute(x, shift, 3);
-    mu_tensor *loss = mu_multiply(mu_add(mu_reduce_sum(mu_multiply(part, part), 0),
-                                         mu_reduce_sum(mu_multiply(come, come), 0)), weight);
+    mu_tensor *loss = mu_multiply(
+        mu_add(mu_reduce_sum(mu_multiply(part, part), 0), mu_reduce_sum(mu_multiply(come, come), 0)), weight);
     return mu_of(mu_at(mu_gradients(tape, loss, mu_list(mu_of(x), MU_END)), 0));
 }
 
@@ -184,8 +181,10 @@ static void test_arguments_as_results(void **state)
 static void test_collectives(void **state)
 {
     (void)state;
-    static const struct { mu_dtype dtype; double tolerance; } types[] = {
-        {MU_F32, 1e-6}, {MU_F64, 1e-14}, {MU_F16, 0}, {MU_BF16, 0}, {MU_I32, 0}, {MU_I64, 0}};
+    static const struct {
+        mu_dtype dtype;
+        double tolerance;
+    } types[] = {{MU_F32, 1e-6}, {MU_F64, 1e-14}, {MU_F16, 0}, {MU_BF16, 0}, {MU_I32, 0}, {MU_I64, 0}};
     for (size_t i = 0; i < MU_COUNT(types); i++) {
         check("reductions", reduce_values, NULL, types[i].dtype, equal, types[i].tolerance);
         check("gathered values", gather_values, NULL, types[i].dtype, equal, 0);
@@ -194,7 +193,7 @@ static void test_collectives(void **state)
     }
     check("gradients", gradient_values, NULL, MU_F32, equal, 1e-6);
     assert_int_equal(plugin.most_devices, REPLICAS);
-    assert_int_equal(plugin.launched, 4 * (int)MU_COUNT(types) + 1);  // one launch for all devices
+    assert_int_equal(plugin.launched, 4 * (int)MU_COUNT(types) + 1); // one launch for all devices
     assert_int_equal(plugin.compiled, 4 * (int)MU_COUNT(types) + 1);
 }
 
@@ -353,8 +352,8 @@ static mu_value *branch(mu_value *arguments, void *arg)
 static mu_tensor *below(mu_value *state, void *arg)
 {
     mu_tensor *count = mu_at(state, 0);
-    mu_tensor *limit = *(const decision *)arg == BY_REPLICA ? mu_add(mu_replica_id(), mu_constant(MU_I32, 1))
-                                                          : mu_constant(MU_I32, 3);
+    mu_tensor *limit =
+        *(const decision *)arg == BY_REPLICA ? mu_add(mu_replica_id(), mu_constant(MU_I32, 1)) : mu_constant(MU_I32, 3);
     return *(const decision *)arg == BY_OWN_ROWS
                ? mu_less(mu_reduce_max(mu_at(state, 1), MU_ALL_AXES), mu_constant(MU_F32, 1000))
                : mu_less(count, limit);
@@ -389,11 +388,16 @@ static mu_value *counted(mu_value *arguments, void *arg)
 static void test_predicates_that_are_the_same(void **state)
 {
     (void)state;
-    static const struct { const char *what; mu_traceable *fn; decision by; int reductions; } programs[] = {
+    static const struct {
+        const char *what;
+        mu_traceable *fn;
+        decision by;
+        int reductions;
+    } programs[] = {
         {"a branch on a sum", branch, BY_SUM, 2},
-        {"a branch on own rows", branch, BY_OWN_ROWS, 2},  // one is the agreement
+        {"a branch on own rows", branch, BY_OWN_ROWS, 2}, // one is the agreement
         {"a loop to a number", loop, BY_COUNT, 2},
-        {"a loop until own rows are large", loop, BY_OWN_ROWS, 4},  // agreements before it and in each round
+        {"a loop until own rows are large", loop, BY_OWN_ROWS, 4}, // agreements before it and in each round
     };
     for (size_t i = 0; i < MU_COUNT(programs); i++) {
         decision by = programs[i].by;
@@ -465,8 +469,8 @@ static void train(mu_strategy *strategy, job *j, float out[REPLICAS * 6])
     for (int i = 0; i < STEPS + AT_ONCE; i++) {
         if (i >= AT_ONCE && !mu__run_wait(running[i % AT_ONCE]))
             fail_msg("step %d: %s", i, mu_error_message());
-        if (i < STEPS && !(running[i % AT_ONCE] = mu__run_start(strategy, step,
-                                                                parts(strategy, MU_F32, i % 3 ? equal : unequal))))
+        if (i < STEPS &&
+            !(running[i % AT_ONCE] = mu__run_start(strategy, step, parts(strategy, MU_F32, i % 3 ? equal : unequal))))
             fail_msg("step %d: %s", i, mu_error_message());
     }
     for (int r = 0; r < REPLICAS; r++)
@@ -482,9 +486,9 @@ static void test_unequal_parts_between_equal_ones(void **state)
     train(mu_mirrored_strategy(.devices = devices), &xla, seen);
     for (int i = 0; i < REPLICAS * 6; i++) {
         assert_true(fabsf(wanted[i] - seen[i]) <= 1e-6f);
-        assert_true(seen[i] == seen[i % 6]);  // the same on every replica
+        assert_true(seen[i] == seen[i % 6]); // the same on every replica
     }
-    assert_int_equal(plugin.compiled, 1 + 3 * 3);  // one for all, and three parts for each of three sizes
+    assert_int_equal(plugin.compiled, 1 + 3 * 3); // one for all, and three parts for each of three sizes
 }
 
 // The replicas share one weight, in steps that run as one program and in parts.
@@ -538,12 +542,11 @@ static void test_another_way_to_reduce(void **state)
 {
     (void)state;
     job j;
-    mu_strategy *strategy = mu_mirrored_strategy(.devices = devices,
-                                                 .cross_device_ops = mu_reduction_to_one_device());
+    mu_strategy *strategy = mu_mirrored_strategy(.devices = devices, .cross_device_ops = mu_reduction_to_one_device());
     open_job(strategy, &j);
     assert_non_null(mu_run(strategy, mu_function_new(train_step, &j), parts(strategy, MU_F32, equal)));
     assert_int_equal(plugin.most_devices, 1);
-    assert_int_equal(plugin.compiled, 3);  // three parts, for all replicas
+    assert_int_equal(plugin.compiled, 3); // three parts, for all replicas
 }
 
 #define PLUGIN_TEST(name) cmocka_unit_test_setup_teardown(name, start, exit_and_free_table)

@@ -41,8 +41,8 @@ static mu_model *model_of(int64_t batch, layers which, int steps)
     mu_layer *gru = mu_gru(3, .return_sequences = which == ALL, .stateful = true, .seed = 2);
     mu_layer *simple = mu_simple_rnn(2, .stateful = true, .seed = 3);
     mu_layer *one = which == LSTM ? lstm : which == GRU ? gru : simple;
-    mu_model *model = which == ALL ? mu_sequential(input, lstm, gru, simple, mu_dense(1))
-                                   : mu_sequential(input, one, mu_dense(1));
+    mu_model *model =
+        which == ALL ? mu_sequential(input, lstm, gru, simple, mu_dense(1)) : mu_sequential(input, one, mu_dense(1));
     mu_compile(model, .optimizer = mu_sgd(.learning_rate = .05), .loss = mu_mean_squared_error_loss(),
                .steps_per_execution = steps);
     return model;
@@ -124,7 +124,7 @@ static void needs_one_batch_size(void **state)
         assert_non_null(mu_fit(model, sequences(BATCH), .verbose = MU_VERBOSE_SILENT));
         int64_t n_weights;
         double *before = weights_of(model, &n_weights);
-        for (int64_t batch = 2; batch <= 3; batch++) {  // equal parts on two devices, and unequal ones
+        for (int64_t batch = 2; batch <= 3; batch++) { // equal parts on two devices, and unequal ones
             assert_null(mu_fit(model, sequences(batch), .verbose = MU_VERBOSE_SILENT));
             expect_error(MU_INVALID_ARGUMENT, "keeps the states of 5 sequences");
         }

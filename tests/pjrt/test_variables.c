@@ -22,21 +22,21 @@ enum { STEPS = 10, BATCH = 8, MOST = 64, SIDE = 128 };
 // ---- The plugin, counted ------------------------------------------------------------------------
 
 typedef struct traffic {
-    atomic_int up, down;                      // transfers of anything; where the host can address a device's memory,
-                                              // down counts looks at it
-    atomic_int variables_up, variables_down;  // of variables' memory on the host
-    atomic_int early;                         // uploads that begin before the last launch has ended
+    atomic_int up, down;                     // transfers of anything; where the host can address a device's memory,
+                                             // down counts looks at it
+    atomic_int variables_up, variables_down; // of variables' memory on the host
+    atomic_int early;                        // uploads that begin before the last launch has ended
 } traffic;
 
 static struct {
-    const pj_api *api;  // the plugin's own table
+    const pj_api *api; // the plugin's own table
     const void *memory[MOST];
     int n;
     traffic seen;
-    int donated;        // arguments of compiled programs whose memory a result takes over
-    pj_event *last;     // the end of the last launch, until somebody waits for it
+    int donated;    // arguments of compiled programs whose memory a result takes over
+    pj_event *last; // the end of the last launch, until somebody waits for it
     atomic_bool fails;
-    atomic_bool shared, copying;  // with `shared`, the end of a download is not announced
+    atomic_bool shared, copying; // with `shared`, the end of a download is not announced
 } plugin;
 
 static bool is_variable(const void *data)
@@ -119,11 +119,14 @@ static int start(void **state)
 {
     mu_init(.cpu_devices = 2, .seed = 3);
     mu_pjrt_client *client = mu__device_by_name(mu__runtime(), "XLA_CPU:0")->engine_client;
-    static const changed_function counted[] = {
-        {PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, upload}, {PJ_BUFFER_TO_HOST_BUFFER, download},
-        {PJ_BUFFER_UNSAFE_POINTER, look}, {PJ_CLIENT_COMPILE, compile}, {PJ_LOADED_EXECUTE, execute},
-        {PJ_EVENT_AWAIT, wait_for_event},
-        {PJ_EVENT_IS_READY, ask}, {PJ_EVENT_ON_READY, announce}};
+    static const changed_function counted[] = {{PJ_CLIENT_BUFFER_FROM_HOST_BUFFER, upload},
+                                               {PJ_BUFFER_TO_HOST_BUFFER, download},
+                                               {PJ_BUFFER_UNSAFE_POINTER, look},
+                                               {PJ_CLIENT_COMPILE, compile},
+                                               {PJ_LOADED_EXECUTE, execute},
+                                               {PJ_EVENT_AWAIT, wait_for_event},
+                                               {PJ_EVENT_IS_READY, ask},
+                                               {PJ_EVENT_ON_READY, announce}};
     memset(&plugin, 0, sizeof plugin);
     *state = change_table(client, MU_COUNT(counted), counted, &plugin.api);
     return 0;
@@ -163,8 +166,9 @@ static mu_value *run(mu_strategy *strategy, const job *j)
         images[i] = (float)(i * 7 % 11) / 11;
     for (int i = 0; i < BATCH; i++)
         labels[i] = i % 3;
-    return mu_run(strategy, j->step, mu_list(mu_of(mu_tensor_new(MU_F32, 2, (int64_t[]){BATCH, 12}, images)),
-                                             mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){BATCH}, labels)), MU_END));
+    return mu_run(strategy, j->step,
+                  mu_list(mu_of(mu_tensor_new(MU_F32, 2, (int64_t[]){BATCH, 12}, images)),
+                          mu_of(mu_tensor_new(MU_I32, 1, (int64_t[]){BATCH}, labels)), MU_END));
 }
 
 static void open_job(mu_strategy *strategy, job *j)
@@ -174,7 +178,7 @@ static void open_job(mu_strategy *strategy, job *j)
         j->optimizer = mu_adam(.learning_rate = 1e-2);
     }
     j->step = mu_function_new(train_step, j);
-    if (!run(strategy, j))  // builds the layers, compiles, and takes the variables to the devices
+    if (!run(strategy, j)) // builds the layers, compiles, and takes the variables to the devices
         fail_msg("%s", mu_error_message());
     for (int i = 0; i < mu_value_count(mu_model_weights(j->model)); i++)
         watch(mu_value_variable(mu_value_at(mu_model_weights(j->model), i)));
@@ -190,29 +194,29 @@ static void test_weights_stay_on_the_device(void **state)
     job j;
     mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
     open_job(strategy, &j);
-    assert_int_equal(plugin.donated, plugin.n);     // the step writes every variable
+    assert_int_equal(plugin.donated, plugin.n); // the step writes every variable
     for (int i = 0; i < STEPS; i++)
         assert_non_null(run(strategy, &j));
-    assert_int_equal(plugin.seen.up, 2 * STEPS);    // images and labels
-    assert_int_equal(plugin.seen.down, STEPS);      // whether a label was wrong; no loss has been read
+    assert_int_equal(plugin.seen.up, 2 * STEPS); // images and labels
+    assert_int_equal(plugin.seen.down, STEPS);   // whether a label was wrong; no loss has been read
     mu_variable *kernel = mu_value_variable(mu_value_at(mu_model_weights(j.model), 0));
     mu_tensor *seen = mu_variable_read(kernel);
     mu_variable_read(kernel);
-    assert_int_equal(plugin.seen.down, STEPS);        // no element has been read
+    assert_int_equal(plugin.seen.down, STEPS); // no element has been read
     const float before = ((const float *)mu_tensor_data(seen))[0];
     mu_tensor_data(mu_variable_read(kernel));
-    assert_int_equal(plugin.seen.down, STEPS + 1);    // the first of two looks
+    assert_int_equal(plugin.seen.down, STEPS + 1); // the first of two looks
     assert_non_null(run(strategy, &j));
-    assert_true(((const float *)mu_tensor_data(seen))[0] == before);  // the values that were read are unchanged
+    assert_true(((const float *)mu_tensor_data(seen))[0] == before); // the values that were read are unchanged
     assert_true(((const float *)mu_tensor_data(mu_variable_read(kernel)))[0] != before);
     const int up = plugin.seen.up;
     mu_variable_assign(kernel, mu_zeros(MU_F32, 2, (int64_t[]){12, 16}));
-    assert_int_equal(plugin.seen.up, up + 1);         // straight to where the variable is
+    assert_int_equal(plugin.seen.up, up + 1); // straight to where the variable is
     mu_variable_assign(kernel, mu_variable_read(kernel));
-    assert_int_equal(plugin.seen.up, up + 1);         // it is there already
+    assert_int_equal(plugin.seen.up, up + 1); // it is there already
     assert_non_null(run(strategy, &j));
     assert_int_equal(plugin.seen.variables_up, 0);
-    assert_int_equal(plugin.seen.variables_down, 0);  // the host's memory is not used
+    assert_int_equal(plugin.seen.variables_down, 0); // the host's memory is not used
 }
 
 static void test_weights_stay_on_two_devices(void **state)
@@ -226,7 +230,7 @@ static void test_weights_stay_on_two_devices(void **state)
         assert_non_null(run(strategy, &j));
     assert_int_equal(plugin.seen.variables_up, 0);
     assert_int_equal(plugin.seen.variables_down, 0);
-    assert_int_equal(plugin.seen.up, 4 * STEPS);  // images and labels of both replicas
+    assert_int_equal(plugin.seen.up, 4 * STEPS); // images and labels of both replicas
     // Each replica reports whether a label was wrong; the devices sum the gradients.
     assert_int_equal(plugin.seen.down, 2 * STEPS);
 }
@@ -282,12 +286,12 @@ static void test_variables_that_share_values(void **state)
         assert_true(mu_scalar(mu_at(result, 2)) == (step % 2 ? 12 : 11));
     }
     assert_true(value_of(first) == 2 && value_of(second) == 1 && value_of(third) == 11 && value_of(fixed) == 40);
-    assert_int_equal(plugin.donated, 0);  // old values are still needed
+    assert_int_equal(plugin.donated, 0); // old values are still needed
     for (int step = 0; step < 2; step++)
         assert_non_null(mu_run(strategy, both, number(3)));
     assert_true(value_of(first) == 18 && value_of(second) == 18);
-    assert_int_equal(plugin.donated, 1);  // one result takes over one variable's memory
-    mu_run(NULL, both, number(2));  // the native engine fetches its variables, and the device the new values
+    assert_int_equal(plugin.donated, 1); // one result takes over one variable's memory
+    mu_run(NULL, both, number(2));       // the native engine fetches its variables, and the device the new values
     assert_true(mu_scalar(mu_at(mu_run(strategy, swap, number(1)), 1)) == 36);
 }
 
@@ -295,7 +299,7 @@ static mu_value *doubled(mu_value *arguments, void *arg)
 {
     (void)arg;
     mu_tensor *x = mu_at(arguments, 0), *y = mu_add(x, x);
-    return mu_list(mu_of(y), mu_of(x), mu_of(y), MU_END);  // an argument as it came, and a result twice
+    return mu_list(mu_of(y), mu_of(x), mu_of(y), MU_END); // an argument as it came, and a result twice
 }
 
 static void test_results_stay_until_they_are_read(void **state)
@@ -319,7 +323,7 @@ static void test_results_stay_until_they_are_read(void **state)
     mu_value *results = mu_run(strategy, function, x);
     assert_true(((const float *)mu_tensor_data(mu_at(results, 1)))[1] == 2 << STEPS);
     assert_true(((const float *)mu_tensor_data(mu_at(results, 2)))[1] == 4 << STEPS);
-    mu_tensor *part = mu_slice(mu_at(results, 0), (int64_t[]){1}, (int64_t[]){2});  // not the whole buffer
+    mu_tensor *part = mu_slice(mu_at(results, 0), (int64_t[]){1}, (int64_t[]){2}); // not the whole buffer
     results = mu_run(strategy, function, mu_list(mu_of(part), MU_END));
     assert_true(((const float *)mu_tensor_data(mu_at(results, 0)))[1] == 12 << STEPS);
 }
@@ -343,19 +347,19 @@ static void test_arguments_as_results(void **state)
     float data[MANY];
     mu_strategy *strategy = mu_one_device_strategy("XLA_CPU:0");
     latest = mu_variable_new(.initial_value = mu_zeros(MU_F32, 1, (int64_t[]){MANY}), .name = "latest");
-    mu_function *function = mu_function_new(keep_argument, NULL, .batch_axes = (const int[]){MU_NO_BATCH},
-                                            .n_batch_axes = 1);
+    mu_function *function =
+        mu_function_new(keep_argument, NULL, .batch_axes = (const int[]){MU_NO_BATCH}, .n_batch_axes = 1);
     for (int step = 0; step < 3; step++) {
         for (int i = 0; i < MANY; i++)
             data[i] = (float)(i % 7 + step);
-        mu_value *results = mu_run(strategy, function,
-                                   mu_list(mu_of(mu_tensor_new(MU_F32, 1, (int64_t[]){MANY}, data)), MU_END));
+        mu_value *results =
+            mu_run(strategy, function, mu_list(mu_of(mu_tensor_new(MU_F32, 1, (int64_t[]){MANY}, data)), MU_END));
         if (!results)
             fail_msg("%s", mu_error_message());
         for (int i = 1; i < 4; i += 2)
             assert_memory_equal(mu_tensor_data(mu_at(results, i)), data, sizeof data);
         assert_memory_equal(mu_tensor_data(mu_variable_read(latest)), data, sizeof data);
-        mu_value *again = mu_run(strategy, function, mu_list(mu_value_at(results, 2), MU_END));  // from the device
+        mu_value *again = mu_run(strategy, function, mu_list(mu_value_at(results, 2), MU_END)); // from the device
         assert_true(((const float *)mu_tensor_data(mu_at(again, 1)))[5] == data[5] * data[5]);
         assert_true(((const float *)mu_tensor_data(mu_variable_read(latest)))[5] == data[5] * data[5]);
     }
@@ -399,7 +403,7 @@ static void test_inputs_are_sent_while_a_step_runs(void **state)
     mu_function *step = mu_function_new(long_step, NULL);
     mu_running *one = start_step(strategy, step), *two = start_step(strategy, step);
     assert_int_equal(plugin.seen.up, 2);
-    assert_int_equal(plugin.seen.early, 1);  // the second input, while the first step was running
+    assert_int_equal(plugin.seen.early, 1); // the second input, while the first step was running
     mu_value *results = mu__run_wait(one);
     assert_true(results && mu__run_wait(two));
     assert_true(((const float *)mu_tensor_data(mu_at(results, 1)))[0] == 1);
@@ -442,7 +446,7 @@ static void test_a_failed_launch_leaves_marks(void **state)
     assert_null(mu_run(strategy, both, number(2)));
     assert_taken(MU_FAILED_PRECONDITION, "'first' was left in doubt");
     assert_int_equal(mu_variable_assign(first, mu_constant(MU_F32, 7)), MU_OK);
-    assert_non_null(mu_run(strategy, both, number(2)));  // overwrites the second one, in doubt as it is
+    assert_non_null(mu_run(strategy, both, number(2))); // overwrites the second one, in doubt as it is
     assert_true(value_of(first) == 14 && value_of(second) == 14);
 }
 
@@ -502,12 +506,11 @@ static void test_copies_end_although_the_job_fails(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PLUGIN_TEST(test_weights_stay_on_the_device),    PLUGIN_TEST(test_weights_stay_on_two_devices),
-        PLUGIN_TEST(test_variables_that_share_values),   PLUGIN_TEST(test_one_copy_is_read_on_two_devices),
-        PLUGIN_TEST(test_results_stay_until_they_are_read), PLUGIN_TEST(test_arguments_as_results),
-        PLUGIN_TEST(test_inputs_are_sent_while_a_step_runs),
-        PLUGIN_TEST(test_a_failed_launch_leaves_marks),  PLUGIN_TEST(test_variables_outlive_the_library),
-        PLUGIN_TEST(test_copies_end_although_the_job_fails),
+        PLUGIN_TEST(test_weights_stay_on_the_device),        PLUGIN_TEST(test_weights_stay_on_two_devices),
+        PLUGIN_TEST(test_variables_that_share_values),       PLUGIN_TEST(test_one_copy_is_read_on_two_devices),
+        PLUGIN_TEST(test_results_stay_until_they_are_read),  PLUGIN_TEST(test_arguments_as_results),
+        PLUGIN_TEST(test_inputs_are_sent_while_a_step_runs), PLUGIN_TEST(test_a_failed_launch_leaves_marks),
+        PLUGIN_TEST(test_variables_outlive_the_library),     PLUGIN_TEST(test_copies_end_although_the_job_fails),
     };
     if (plugin_missing())
         return SKIPPED;

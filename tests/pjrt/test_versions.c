@@ -33,9 +33,11 @@ static const pj_api *open_version(int major, int minor, int functions)
 static void test_the_range_of_versions(void **state)
 {
     (void)state;
-    static const struct { int major, minor; bool opens; } cases[] = {
-        {0, 1, false}, {0, 53, false}, {0, 54, true}, {0, 81, true}, {0, 117, true}, {0, 4000, true}, {1, 0, false},
-        {1, 60, false}};
+    static const struct {
+        int major, minor;
+        bool opens;
+    } cases[] = {{0, 1, false},  {0, 53, false},  {0, 54, true}, {0, 81, true},
+                 {0, 117, true}, {0, 4000, true}, {1, 0, false}, {1, 60, false}};
     for (size_t i = 0; i < MU_COUNT(cases); i++) {
         char seen[40];
         const pj_api *api = open_version(cases[i].major, cases[i].minor, 140);

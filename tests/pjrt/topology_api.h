@@ -13,7 +13,7 @@ typedef struct pj_topology_create_args {
     size_t name_bytes;
     const pj_named_value *options;
     size_t n_options;
-    pj_topology *topology;           // out
+    pj_topology *topology; // out
 } pj_topology_create_args;
 typedef struct pj_topology_descriptions_args {
     PJ_HEAD;
@@ -25,10 +25,10 @@ typedef struct pj_compile_for_args {
     PJ_HEAD;
     const pj_topology *topology;
     const pj_program *program;
-    const char *options;             // serialised CompileOptionsProto
+    const char *options; // serialised CompileOptionsProto
     size_t options_bytes;
-    pj_client *client;               // NULL: none
-    pj_executable *executable;       // out
+    pj_client *client;         // NULL: none
+    pj_executable *executable; // out
 } pj_compile_for_args;
 
 #endif

@@ -66,8 +66,8 @@ const pj_api *GetPjrtApi(void)
         return NULL;
     pj_api *api = (pj_api *)tables[made++];
     api->size = sizeof *api + sizeof(pj_call *) * (size_t)n;
-    api->version = (pj_version){.size = sizeof api->version, .major = number("MU_PLUGIN_MAJOR", 0),
-                                .minor = number("MU_PLUGIN_MINOR", 0)};
+    api->version = (pj_version){
+        .size = sizeof api->version, .major = number("MU_PLUGIN_MAJOR", 0), .minor = number("MU_PLUGIN_MINOR", 0)};
     for (int i = 0; i < n; i++)
         api->functions[i] = fail;
     if (n > PJ_CLIENT_CREATE)

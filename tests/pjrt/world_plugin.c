@@ -88,8 +88,11 @@ static size_t words(char *text, const char *word, int node) { return (size_t)spr
 static pj_error *put_own(const pj_client_create_args *create, int node)
 {
     char key[32], value[32];
-    pj_key_put_args put = {.key = key, .key_bytes = words(key, "node", node), .value = value,
-                           .bytes = words(value, "value", node), .error = (pj_callback_error **)&callback_error,
+    pj_key_put_args put = {.key = key,
+                           .key_bytes = words(key, "node", node),
+                           .value = value,
+                           .bytes = words(value, "value", node),
+                           .error = (pj_callback_error **)&callback_error,
                            .arg = create->put_arg};
     pj_error *error = create->put(&put);
     if (error)
@@ -104,9 +107,11 @@ static pj_error *put_own(const pj_client_create_args *create, int node)
 static pj_error *get_other(const pj_client_create_args *create, int node)
 {
     char key[32], wanted[32];
-    pj_key_get_args get = {.key = key, .key_bytes = words(key, "node", node),
+    pj_key_get_args get = {.key = key,
+                           .key_bytes = words(key, "node", node),
                            .timeout_ms = number("MU_PLUGIN_TIMEOUT", 60000),
-                           .error = (pj_callback_error **)&callback_error, .arg = create->get_arg};
+                           .error = (pj_callback_error **)&callback_error,
+                           .arg = create->get_arg};
     pj_error *error = create->get(&get);
     if (error)
         return error;
@@ -120,8 +125,8 @@ static pj_error *get_other(const pj_client_create_args *create, int node)
 static pj_error *try_both(const pj_client_create_args *create, int node)
 {
     char key[32];
-    pj_key_try_get_args get = {.key = "nothing", .key_bytes = 7, .error = (pj_callback_error **)&callback_error,
-                               .arg = create->try_get_arg};
+    pj_key_try_get_args get = {
+        .key = "nothing", .key_bytes = 7, .error = (pj_callback_error **)&callback_error, .arg = create->try_get_arg};
     pj_error *error = create->try_get(&get);
     if (!error || error->code != NOT_FOUND)
         return error ? error : refuse(INVALID, "a key that nobody has put has a value");

@@ -18,9 +18,9 @@ typedef mu_tensor *logits_fn(mu_tensor *const *w, mu_tensor *x);
 struct network {
     const char *name;
     logits_fn *logits;
-    int64_t input[3];                       // dims of a sample; 0: no further axis
-    bool tokens;                            // inputs are integers below TOKENS
-    int64_t weights[MOST_WEIGHTS][4];       // dims of each weight
+    int64_t input[3];                 // dims of a sample; 0: no further axis
+    bool tokens;                      // inputs are integers below TOKENS
+    int64_t weights[MOST_WEIGHTS][4]; // dims of each weight
     mu_dtype dtype;
     mu_variable *variables[MOST_WEIGHTS];
     int n_weights;
@@ -65,8 +65,8 @@ static mu_value *lstm_cell(mu_value *state, mu_value *element, void *arg)
     mu_tensor *sum = mu_add(mu_matmul(mu_value_tensor(element), w[0]), mu_matmul(parts[1], w[1]));
     if (mu_split(mu_add(sum, w[2]), 4, 1, gates) != MU_OK)
         return NULL;
-    mu_tensor *cell = mu_add(mu_multiply(mu_sigmoid(gates[1]), parts[0]),
-                             mu_multiply(mu_sigmoid(gates[0]), mu_tanh(gates[2])));
+    mu_tensor *cell =
+        mu_add(mu_multiply(mu_sigmoid(gates[1]), parts[0]), mu_multiply(mu_sigmoid(gates[0]), mu_tanh(gates[2])));
     mu_tensor *output = mu_multiply(mu_sigmoid(gates[3]), mu_tanh(cell));
     return mu_of(mu_concat(2, (mu_tensor *[]){cell, output}, 1));
 }
@@ -74,10 +74,10 @@ static mu_value *lstm_cell(mu_value *state, mu_value *element, void *arg)
 static mu_tensor *lstm(mu_tensor *const *w, mu_tensor *x)
 {
     mu_tensor *first = mu_matmul(mu_reduce_sum(x, 1), mu_zeros(mu_tensor_dtype(x), 2, (int64_t[]){WIDTH, 2 * WIDTH}));
-    mu_value *states = mu_scan(lstm_cell, mu_of(mu_transpose(x, (int[]){1, 0, 2})), mu_of(first),
-                               .arg = (void *)(uintptr_t)w);
-    mu_tensor *last = states ? mu_slice(mu_value_tensor(states), (int64_t[]){LENGTH - 1, 0, WIDTH},
-                                        (int64_t[]){1, -1, WIDTH}) : NULL;
+    mu_value *states =
+        mu_scan(lstm_cell, mu_of(mu_transpose(x, (int[]){1, 0, 2})), mu_of(first), .arg = (void *)(uintptr_t)w);
+    mu_tensor *last =
+        states ? mu_slice(mu_value_tensor(states), (int64_t[]){LENGTH - 1, 0, WIDTH}, (int64_t[]){1, -1, WIDTH}) : NULL;
     return mu_matmul(mu_reshape(last, 2, (int64_t[]){-1, WIDTH}), w[3]);
 }
 
@@ -106,17 +106,44 @@ static mu_tensor *transformer_block(mu_tensor *const *w, mu_tensor *tokens)
 }
 
 static network networks[] = {
-    {.name = "cnn", .logits = cnn, .input = {SIDE, SIDE, 1},
+    {.name = "cnn",
+     .logits = cnn,
+     .input = {SIDE, SIDE, 1},
      .weights = {{3, 3, 1, 32}, {32}, {3, 3, 32, 64}, {64}, {1600, 128}, {128}, {128, CLASSES}, {CLASSES}}},
-    {.name = "resnet_block", .logits = resnet_block, .input = {SIDE, SIDE, CHANNELS},
-     .weights = {{3, 3, CHANNELS, 2 * CHANNELS}, {2 * CHANNELS}, {2 * CHANNELS}, {3, 3, 2 * CHANNELS, 2 * CHANNELS},
-                 {2 * CHANNELS}, {2 * CHANNELS}, {1, 1, CHANNELS, 2 * CHANNELS}, {2 * CHANNELS}, {2 * CHANNELS},
+    {.name = "resnet_block",
+     .logits = resnet_block,
+     .input = {SIDE, SIDE, CHANNELS},
+     .weights = {{3, 3, CHANNELS, 2 * CHANNELS},
+                 {2 * CHANNELS},
+                 {2 * CHANNELS},
+                 {3, 3, 2 * CHANNELS, 2 * CHANNELS},
+                 {2 * CHANNELS},
+                 {2 * CHANNELS},
+                 {1, 1, CHANNELS, 2 * CHANNELS},
+                 {2 * CHANNELS},
+                 {2 * CHANNELS},
                  {2 * CHANNELS, CLASSES}}},
-    {.name = "lstm", .logits = lstm, .input = {LENGTH, WIDTH},
+    {.name = "lstm",
+     .logits = lstm,
+     .input = {LENGTH, WIDTH},
      .weights = {{WIDTH, 4 * WIDTH}, {WIDTH, 4 * WIDTH}, {4 * WIDTH}, {WIDTH, CLASSES}}},
-    {.name = "transformer_block", .logits = transformer_block, .input = {LENGTH}, .tokens = true,
-     .weights = {{TOKENS, WIDTH}, {LENGTH, WIDTH}, {WIDTH}, {WIDTH}, {WIDTH, WIDTH}, {WIDTH, WIDTH}, {WIDTH, WIDTH},
-                 {WIDTH, WIDTH}, {WIDTH}, {WIDTH}, {WIDTH, 4 * WIDTH}, {4 * WIDTH, WIDTH}, {WIDTH, CLASSES}}},
+    {.name = "transformer_block",
+     .logits = transformer_block,
+     .input = {LENGTH},
+     .tokens = true,
+     .weights = {{TOKENS, WIDTH},
+                 {LENGTH, WIDTH},
+                 {WIDTH},
+                 {WIDTH},
+                 {WIDTH, WIDTH},
+                 {WIDTH, WIDTH},
+                 {WIDTH, WIDTH},
+                 {WIDTH, WIDTH},
+                 {WIDTH},
+                 {WIDTH},
+                 {WIDTH, 4 * WIDTH},
+                 {4 * WIDTH, WIDTH},
+                 {WIDTH, CLASSES}}},
 };
 
 // ---- Training -----------------------------------------------------------------------------------
@@ -147,8 +174,8 @@ static void make_weights(network *net)
 {
     for (net->n_weights = 0; net->weights[net->n_weights][0] > 0; net->n_weights++) {
         const int64_t *dims = net->weights[net->n_weights], seed[2] = {1, net->n_weights};
-        mu_tensor *drawn = mu_stateless_random_normal(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, seed), MU_F32,
-                                                      rank_of(dims, 4), dims);
+        mu_tensor *drawn =
+            mu_stateless_random_normal(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, seed), MU_F32, rank_of(dims, 4), dims);
         char name[64];
         snprintf(name, sizeof name, "%s/weight_%d", net->name, net->n_weights);
         net->variables[net->n_weights] =

@@ -25,13 +25,11 @@ static int check_met(int process, int n)
     if (client->process != process || client->n_all != EACH * n || client->n_devices != EACH)
         return complain("the client does not know its place in the world");
     for (int i = 0; i < EACH; i++) {
-        pj_device_description_args of =
-            PJ_ARGS(pj_device_description_args, .device = client->devices[i].engine_device);
+        pj_device_description_args of = PJ_ARGS(pj_device_description_args, .device = client->devices[i].engine_device);
         if (mu__pjrt_call(client->api, PJ_DEVICE_GET_DESCRIPTION, &of, "device") != MU_OK)
             return complain("a device has no description");
         pj_description_id_args id = PJ_ARGS(pj_description_id_args, .description = of.description);
-        if (mu__pjrt_call(client->api, PJ_DEVICE_DESCRIPTION_ID, &id, "device") != MU_OK ||
-            id.id != EACH * process + i)
+        if (mu__pjrt_call(client->api, PJ_DEVICE_DESCRIPTION_ID, &id, "device") != MU_OK || id.id != EACH * process + i)
             return complain("a device has another number in the world");
     }
     return 0;

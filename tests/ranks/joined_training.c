@@ -18,7 +18,7 @@
 
 enum { MOST_EACH = 2, COLUMNS = 6, MOST_WORKERS = 3, STEPS = 6, UNEQUAL_STEP = 3, WAIT_SECONDS = 10 };
 
-static int worker, n_workers, each;  // `each`: replicas of a worker
+static int worker, n_workers, each; // `each`: replicas of a worker
 static mu_strategy *strategy;
 
 static int complain(const char *what)
@@ -49,7 +49,7 @@ static int check_counts(int compiled, int launched)
 
 typedef struct job {
     mu_variable *weight;
-    bool fails;          // in its trace
+    bool fails; // in its trace
 } job;
 
 static mu_value *train_step(mu_value *arguments, void *arg)
@@ -59,8 +59,8 @@ static mu_value *train_step(mu_value *arguments, void *arg)
     mu_tensor *sum = mu_all_reduce(MU_SUM, mu_reduce_sum(mu_multiply(x, mu_variable_read(j->weight)), 0));
     mu_tensor *own = mu_multiply(mu_cast(mu_replica_id(), MU_F32), mu_constant(MU_F32, 1e-3));
     mu_tensor *ids = mu_all_gather(mu_reshape(own, 1, (int64_t[]){1}), 0);
-    mu_variable_assign_sub(j->weight, mu_multiply(mu_add(sum, mu_reduce_sum(mu_square(ids), MU_ALL_AXES)),
-                                                  mu_constant(MU_F32, 1e-2)));
+    mu_variable_assign_sub(
+        j->weight, mu_multiply(mu_add(sum, mu_reduce_sum(mu_square(ids), MU_ALL_AXES)), mu_constant(MU_F32, 1e-2)));
     if (j->fails)
         return mu_of(mu_matmul(x, mu_constant(MU_F32, 1)));
     return mu_of(mu_reduce_sum(sum, MU_ALL_AXES));
@@ -197,7 +197,7 @@ static mu_model *fit(mu_strategy *here, int rows, int steps_per_execution)
     MU_SCOPE(here) {
         model = mu_sequential(mu_dense(1, .activation = "tanh"));
         mu_compile(model, .optimizer = mu_sgd(.learning_rate = 0.05, .momentum = 0.9),
-                          .loss = mu_mean_squared_error_loss(), .steps_per_execution = steps_per_execution);
+                   .loss = mu_mean_squared_error_loss(), .steps_per_execution = steps_per_execution);
     }
     mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(inputs, targets, MU_END)), BATCH);
     return mu_fit(model, data, .epochs = 2, .verbose = 0) ? model : NULL;
@@ -344,8 +344,8 @@ static int check_refused(void)
     int64_t begin = mu__now_ns();
     if (run(mu_function_new(train_step, &j), 0))
         return complain("a step that one worker cannot trace has run");
-    if (is_last() ? check_error(begin, MU_INVALID_ARGUMENT, "matmul", "") :
-                    check_error(begin, MU_INVALID_ARGUMENT, last, "matmul"))
+    if (is_last() ? check_error(begin, MU_INVALID_ARGUMENT, "matmul", "")
+                  : check_error(begin, MU_INVALID_ARGUMENT, last, "matmul"))
         return 1;
     begin = mu__now_ns();
     if (run(is_last() ? mu_function_new(other_step, NULL) : mu_function_new(train_step, &good), 0))

@@ -86,10 +86,9 @@ static mu_status batch_ended(const mu_logs *logs, void *arg)
 static bool run_fit(job *j)
 {
     mu_dataset *batches = mu_dataset_batch(shuffled_rows(), BATCH);
-    mu_history *history =
-        mu_fit(j->model, batches, .epochs = 4, .verbose = MU_VERBOSE_SILENT,
-               .callbacks = MU_CALLBACKS(mu_backup_and_restore(j->folder, .save_freq = 5),
-                                         mu_callback_new(.on_batch_end = batch_ended, .arg = j)));
+    mu_history *history = mu_fit(j->model, batches, .epochs = 4, .verbose = MU_VERBOSE_SILENT,
+                                 .callbacks = MU_CALLBACKS(mu_backup_and_restore(j->folder, .save_freq = 5),
+                                                           mu_callback_new(.on_batch_end = batch_ended, .arg = j)));
     return history != NULL && mu_save_weights(j->model, j->weights) == MU_OK;
 }
 
@@ -160,11 +159,16 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         bool (*run)(job *j);
-    } all[] = {{"collectives", run_collectives}, {"fit", run_fit}, {"loop", run_loop},
-               {"evaluate", run_evaluate}, {"save", run_save}};
+    } all[] = {{"collectives", run_collectives},
+               {"fit", run_fit},
+               {"loop", run_loop},
+               {"evaluate", run_evaluate},
+               {"save", run_save}};
     if (argc < 4)
         return 64;
-    job j = {.folder = argv[2], .weights = argv[3], .rounds = argc > 4 ? atoi(argv[4]) : 40,
+    job j = {.folder = argv[2],
+             .weights = argv[3],
+             .rounds = argc > 4 ? atoi(argv[4]) : 40,
              .pause = argc > 5 ? atof(argv[5]) : 0};
     mu_init(.seed = 3);
     mu_stop_on_signals();

@@ -38,7 +38,8 @@ int main(int argc, char **argv)
     mu_stop_on_signals();
     mu_strategy *strategy = mu_multi_worker_mirrored_strategy();
     const int worker = strategy ? mu_strategy_worker_index(strategy) : 0;
-    breaking b = {.at = argc > 3 ? atoll(argv[3]) : -1, .mine = worker == (argc > 4 ? atoi(argv[4]) : 1),
+    breaking b = {.at = argc > 3 ? atoll(argv[3]) : -1,
+                  .mine = worker == (argc > 4 ? atoi(argv[4]) : 1),
                   .number = argc > 5 ? atoi(argv[5]) : SIGTERM};
     mu_model *model = NULL;
     MU_SCOPE(strategy) {

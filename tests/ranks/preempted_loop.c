@@ -23,8 +23,8 @@ typedef struct job {
     mu_optimizer *optimizer;
     mu_iterator *iterator;
     mu_function *step;
-    int64_t done;       // steps, of this process
-    const char *where;  // "": never
+    int64_t done;      // steps, of this process
+    const char *where; // "": never
     int64_t at;
     int pause_ms;
 } job;
@@ -72,9 +72,10 @@ static mu_status save_nothing(void *arg)
 static bool loop(job *j, mu_checkpoint_manager *manager, double grace)
 {
     const bool watched = strcmp(j->where, "watch") == 0, nothing = getenv("LOOP_SAVES_NOTHING") != NULL;
-    mu_preemption_handler *handler = mu_preemption_handler_new(
-        .manager = manager, .strategy = j->strategy, .grace_period = grace, .arg = j,
-        .termination_watcher_fn = watched ? the_end_is_near : NULL, .save_fn = nothing ? save_nothing : NULL);
+    mu_preemption_handler *handler =
+        mu_preemption_handler_new(.manager = manager, .strategy = j->strategy, .grace_period = grace, .arg = j,
+                                  .termination_watcher_fn = watched ? the_end_is_near : NULL,
+                                  .save_fn = nothing ? save_nothing : NULL);
     const int64_t first = mu_preemption_total_runs(handler);
     for (int64_t step = first; mu_error_code() == MU_OK && step < STEPS; step++, j->done++) {
         mu_pool *pool = mu_pool_open();

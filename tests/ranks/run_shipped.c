@@ -109,7 +109,7 @@ int main(void)
     if (worker && read_stream_graph(&w.graph) == MU_OK && mu__latch_init(&w.done, 1) == MU_OK &&
         mu__worker_post(worker, do_work, &w) == MU_OK) {
         if (mu__latch_wait(&w.done, mu__deadline_ns(120), "the steps") != MU_OK)
-            _Exit(1);  // the thread still uses objects on this stack
+            _Exit(1); // the thread still uses objects on this stack
         mu__error_raise(&w.error);
     }
     mu_release(w.graph);

@@ -149,8 +149,8 @@ static void cut(void)
 {
     char folder[] = "/tmp/muster-cut-XXXXXX";
     expect(mkdtemp(folder) != NULL, "a folder can be made");
-    job j = begin(mu_parameter_server_strategy(mu_cluster_from_environment(), .snapshot_every = 0.1,
-                                               .snapshot_folder = folder));
+    job j = begin(
+        mu_parameter_server_strategy(mu_cluster_from_environment(), .snapshot_every = 0.1, .snapshot_folder = folder));
     while (recovery_of(j.strategy).snapshots < 3) {
         mu_pool *pool = mu_pool_open();
         if (mu_coordinator_queued(j.coordinator) < 10)
@@ -172,8 +172,8 @@ static void snapshots(void)
 {
     char folder[] = "/tmp/muster-snapshots-XXXXXX";
     expect(mkdtemp(folder) != NULL, "a folder can be made");
-    job j = begin(mu_parameter_server_strategy(mu_cluster_from_environment(), .snapshot_every = 0.1,
-                                               .snapshot_folder = folder));
+    job j = begin(
+        mu_parameter_server_strategy(mu_cluster_from_environment(), .snapshot_every = 0.1, .snapshot_folder = folder));
     for (int server = 0; server < 2; server++) {
         for (int i = 0; i < STEPS; i++)
             add_once(&j);
@@ -300,8 +300,8 @@ static void tables(void)
     mu_embedding_table *own = NULL, *shared = NULL;
     MU_SCOPE(strategy) {
         own = mu_embedding_table_new(1, .initializer = "zeros", .optimizer = "sgd", .learning_rate = 1, .name = "own");
-        shared = mu_embedding_table_new(1, .initializer = "zeros", .optimizer = "sgd", .learning_rate = 1,
-                                        .name = "shared");
+        shared =
+            mu_embedding_table_new(1, .initializer = "zeros", .optimizer = "sgd", .learning_rate = 1, .name = "shared");
     }
     mu_function *step = mu_function_new(update_step, shared);
     int64_t updates = 0, retried = 0, steps = 0;

@@ -71,7 +71,8 @@ static void counts(void)
     mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment());
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_variable *v = NULL;
-    MU_SCOPE(strategy) v = mu_variable_new(mu_constant(MU_F32, 0), "v");
+    MU_SCOPE(strategy)
+        v = mu_variable_new(mu_constant(MU_F32, 0), "v");
     mu_function *step = mu_function_new(add, v);
     static atomic_int made;
     mu_value *data = mu_create_per_worker_dataset(c, ones, &made), *results[STEPS];
@@ -124,7 +125,7 @@ static void own_values(void)
 
 typedef struct job {
     mu_strategy *strategy;
-    mu_coordinator *coordinator;   // NULL: one device
+    mu_coordinator *coordinator; // NULL: one device
     mu_variable *table, *bias;
     mu_optimizer *optimizer;
     mu_function *step;
@@ -223,7 +224,8 @@ static void killed(void)
     mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment());
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_variable *v = NULL;
-    MU_SCOPE(strategy) v = mu_variable_new(mu_constant(MU_F32, 0), "iterations");
+    MU_SCOPE(strategy)
+        v = mu_variable_new(mu_constant(MU_F32, 0), "iterations");
     mu_function *step = mu_function_new(one_and_minus_one, v);
     two_steps(c, step);
     expect(mu_scalar(mu_variable_read(v)) == 2, "two steps count");
@@ -318,10 +320,7 @@ static mu_dataset *endless_batches(const mu_input_context *context, void *arg)
     return mu_dataset_repeat(batches(), MU_INFINITE);
 }
 
-static int64_t all_done(mu_coordinator *c)
-{
-    return calls_of(c, 0).done + calls_of(c, 1).done + calls_of(c, 2).done;
-}
+static int64_t all_done(mu_coordinator *c) { return calls_of(c, 0).done + calls_of(c, 1).done + calls_of(c, 2).done; }
 
 static void fit(void)
 {
@@ -329,8 +328,8 @@ static void fit(void)
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_model *single = classifier(mu_one_device_strategy("CPU:0"), 0), *served = classifier(strategy, 0);
     take_weights(single, served);
-    mu_history *wanted = mu_fit(single, batches(), .epochs = EPOCHS, .validation_data = batches(),
-                                .verbose = MU_VERBOSE_SILENT);
+    mu_history *wanted =
+        mu_fit(single, batches(), .epochs = EPOCHS, .validation_data = batches(), .verbose = MU_VERBOSE_SILENT);
     mu_callback *killer = mu_callback_new(.on_epoch_begin = kill_in_second_epoch);
     mu_history *got = mu_fit(served, batches(), .epochs = EPOCHS, .validation_data = batches(), .callbacks = killer,
                              .verbose = MU_VERBOSE_LINES);
@@ -359,7 +358,7 @@ static atomic_bool no_more_kills;
 typedef struct killer {
     unsigned seed;
     const char *job;
-    int n, done; // tasks of the job; kills
+    int n, done;         // tasks of the job; kills
     mu_strategy *copied; // NULL: without waiting for copies
     int64_t failovers;   // before the last kill
 } killer;
@@ -494,8 +493,8 @@ static void expect_visits(mu_model *model, int n)
 
 static void visits(bool copied)
 {
-    mu_strategy *strategy = mu_parameter_server_strategy(mu_cluster_from_environment(), .visitation_guarantee = true,
-                                                         .replicas = copied);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(mu_cluster_from_environment(), .visitation_guarantee = true, .replicas = copied);
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_model *model = NULL;
     MU_SCOPE(strategy) {
@@ -589,7 +588,8 @@ static void branches(void)
     expect(odd == sums[1] && even == sums[0] + 30 * sums[1], "no update of a loop is lost");
     job accumulating;
     begin(&accumulating, strategy, c);
-    MU_SCOPE(strategy) accumulating.optimizer = mu_sgd(.learning_rate = 0.5, .gradient_accumulation_steps = 3);
+    MU_SCOPE(strategy)
+        accumulating.optimizer = mu_sgd(.learning_rate = 0.5, .gradient_accumulation_steps = 3);
     for (int i = 0; i < 6; i++)
         train(&accumulating, i);
     expect(mu_error_code() == MU_OK, "gradients are accumulated on servers");
@@ -652,7 +652,8 @@ static void nobody(void)
     const mu_error error = mu_error_take();
     const char *begin = "mu_parameter_server_strategy: parameter server 0: ";
     expect(error.code == MU_UNAVAILABLE && strncmp(error.message, begin, strlen(begin)) == 0 &&
-               strstr(error.message, "start this parameter server"), error.message);
+               strstr(error.message, "start this parameter server"),
+           error.message);
 }
 
 int main(int argc, char **argv)

@@ -23,8 +23,8 @@ static int port_of_server(int i) { return port_of(1 + WORKERS + i); }
 
 static bool is_free(int port)
 {
-    struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     const bool free = bind(fd, (struct sockaddr *)&at, sizeof at) == 0;
     close(fd);

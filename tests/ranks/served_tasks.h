@@ -35,10 +35,7 @@ static inline long signal_task(const char *job, int index, int number)
     return pid;
 }
 
-static inline void kill_task(const char *job, int index)
-{
-    signal_task(job, index, SIGKILL);
-}
+static inline void kill_task(const char *job, int index) { signal_task(job, index, SIGKILL); }
 
 static inline bool thread_is_stopped(long pid, const char *thread)
 {

@@ -130,10 +130,9 @@ int main(int argc, char **argv)
     mu_init(.cpu_devices = 1, .seed = 5);
     mu_strategy *strategy = mu_one_device_strategy("CPU:0");
     MU_SCOPE(strategy) {
-        j.model = mu_sequential(
-            mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
-            mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2),
-            mu_flatten(), mu_dense(128, .activation = "relu"), mu_dense(10));
+        j.model = mu_sequential(mu_conv2d(32, 3, .activation = "relu"), mu_max_pool2d(2),
+                                mu_conv2d(64, 3, .activation = "relu"), mu_max_pool2d(2), mu_flatten(),
+                                mu_dense(128, .activation = "relu"), mu_dense(10));
         j.optimizer = mu_adam(.learning_rate = 1e-3);
     }
     mu_function *step = mu_function_new(train_step, &j);

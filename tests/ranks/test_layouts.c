@@ -145,10 +145,7 @@ static void go_on(mu_strategy *strategy, const char *folder, results *out)
 
 static mu_strategy *joined;
 
-static mu_strategy *the_joined(void)
-{
-    return joined;
-}
+static mu_strategy *the_joined(void) { return joined; }
 
 // Large values are reduced in pieces: the bits are those of all parts fetched at once.
 static void reduce_in_pieces(void)
@@ -180,8 +177,8 @@ static int worker(const char *path, const char *how)
     results found = {0};
     if (mu_init(.seed = 7) != MU_OK || mu_set_floatx(MU_F64) != MU_OK)
         return mu_exit(false);
-    joined = mu_multi_worker_mirrored_strategy(
-        .communication_options = MU_COMMUNICATION_OPTIONS(.deterministic = deterministic));
+    joined = mu_multi_worker_mirrored_strategy(.communication_options =
+                                                   MU_COMMUNICATION_OPTIONS(.deterministic = deterministic));
     if (!joined)
         return mu_exit(false);
     if (!deterministic)
@@ -204,10 +201,7 @@ static int worker(const char *path, const char *how)
 
 // ---- The test -----------------------------------------------------------------------------------
 
-static mu_strategy *one_device(void)
-{
-    return mu_one_device_strategy("CPU:0");
-}
+static mu_strategy *one_device(void) { return mu_one_device_strategy("CPU:0"); }
 
 static void launch(int processes, int replicas, const char *how, results *out)
 {
@@ -241,7 +235,7 @@ static void reaches_the_parameters_of_one_device(void **state)
         launch(layouts[i][0], layouts[i][1], "meanwhile", &seen);
         assert_int_equal(seen.n, wanted.n);
         assert_near(seen.items, wanted.items, (int64_t)evaluation, TOLERANCE);
-        for (size_t k = evaluation; k < rest; k++)  // samples, the accuracy, and metrics that count
+        for (size_t k = evaluation; k < rest; k++) // samples, the accuracy, and metrics that count
             assert_true(seen.items[k] == wanted.items[k]);
         assert_near(seen.items + rest, wanted.items + rest, (int64_t)(wanted.n - rest), TOLERANCE);
         mu__free(seen.items);
@@ -317,8 +311,8 @@ static int unlike(const char *second, char *said, size_t bytes)
     self[n] = '\0';
     snprintf(command, sizeof command,
              "MUSTER_PIN=0 '%s' launch -n 2 --replicas 1 --timeout 300 -- sh -c '"
-             "case $TF_CONFIG in *\\\"index\\\":1*) export %s;; esac; "
-             "exec \"$0\" --worker /dev/null deterministic' '%s' 2>&1",
+             "case $TF_CONFIG in *\\\"index\\\":1*) export %s;; esac; exec \"$0\" --worker /dev/null deterministic' "
+             "'%s' 2>&1",
              MUSTER_COMMAND, second, self);
     FILE *pipe = popen(command, "r");
     assert_non_null(pipe);

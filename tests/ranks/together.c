@@ -33,7 +33,7 @@ static void make(training *t, const mu_communication_options *options, double sc
         first[i] = (float)(scale * ((i * 37) % 101 - 50) / 101);
     MU_SCOPE(t->strategy) {
         t->weights = mu_variable_new(mu_tensor_new(MU_F32, 2, (int64_t[]){WIDTH, WIDTH}, first), "weights",
-                                      .aggregation = MU_AGGREGATION_SUM);
+                                     .aggregation = MU_AGGREGATION_SUM);
         t->steps = mu_variable_new(mu_constant(MU_F32, 0), "steps", .aggregation = MU_AGGREGATION_ONLY_FIRST_REPLICA);
     }
     t->step = mu_function_new(train_step, t);

@@ -117,8 +117,8 @@ static void check_values(mu_strategy *strategy)
     mu_variable *v = NULL;
     MU_SCOPE(strategy)
         v = mu_variable_new(mu_constant(MU_F64, 1), "v", .aggregation = MU_AGGREGATION_SUM);
-    mu_tensor *rows = mu_value_tensor(mu_strategy_gather(strategy, mu_distribute_values(strategy, id_and_half, NULL),
-                                                         0));
+    mu_tensor *rows =
+        mu_value_tensor(mu_strategy_gather(strategy, mu_distribute_values(strategy, id_and_half, NULL), 0));
     need(rows != NULL && mu_tensor_dim(rows, 0) == 2 * CORES, "cannot gather");
     const double *row = mu_tensor_data(rows);
     for (int i = 0; i < 2 * CORES; i++)
@@ -139,8 +139,8 @@ static void check_turned_cores(mu_cluster *tpu, mu_tpu_topology *topology)
         places[i * MU_TPU_RANK + 1] = i / EACH;
         places[i * MU_TPU_RANK + MU_TPU_RANK - 1] = EACH - 1 - i % EACH;
     }
-    mu_strategy *strategy = mu_tpu_strategy(
-        tpu, .device_assignment = mu_tpu_device_assignment_new(topology, CORES, 1, places));
+    mu_strategy *strategy =
+        mu_tpu_strategy(tpu, .device_assignment = mu_tpu_device_assignment_new(topology, CORES, 1, places));
     need(strategy != NULL && strstr(mu_strategy_device(strategy, 0), "device:TPU:1") != NULL, "cores are not turned");
     check_values(strategy);
 }
@@ -285,7 +285,7 @@ static void divided(mu_cluster *tpu)
             for (int r = 0; r < 2 * HOSTS; r++)
                 for (int c = 0; c < PAIR_WIDTH; c++)
                     sum += (left[c] + (float)r) * (right[c] + (float)r);
-            need(seen && seen[i] == sum, "a product is wrong");  // of numbers without rounding
+            need(seen && seen[i] == sum, "a product is wrong"); // of numbers without rounding
         }
     }
 }
@@ -307,7 +307,7 @@ static void trains(mu_cluster *tpu, const char *path)
     if (host == HOSTS - 1)
         _exit(0);
     mu_value *out = mu_run(strategy, mu_function_new(add_id, v), mu_of(mu_constant(MU_F64, 2)));
-    expect(!out || !mu_variable_read(v), MU_UNAVAILABLE, "/job:worker/task:1");  // a queued run shows its error later
+    expect(!out || !mu_variable_read(v), MU_UNAVAILABLE, "/job:worker/task:1"); // a queued run shows its error later
     remove(path);
 }
 
@@ -376,9 +376,8 @@ static void alone(mu_cluster *tpu)
                 : "/job:worker/task:1 cannot make its part");
     mu_tpu_topology *topology = mu_tpu_initialize(tpu);
     need(topology != NULL, "cannot initialise again");
-    mu_tpu_device_assignment *assignment =
-        mu_tpu_device_assignment_build(topology, .computation_shape = {1, 1, 1, last ? 2 : 1},
-                                       .num_replicas = last ? CORES : HOSTS * CORES);
+    mu_tpu_device_assignment *assignment = mu_tpu_device_assignment_build(
+        topology, .computation_shape = {1, 1, 1, last ? 2 : 1}, .num_replicas = last ? CORES : HOSTS * CORES);
     expect(mu_tpu_strategy(tpu, .device_assignment = assignment) == NULL, MU_FAILED_PRECONDITION,
            "give all the same .device_assignment");
     mu_strategy *strategy = mu_tpu_strategy(tpu);

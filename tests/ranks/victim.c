@@ -21,10 +21,10 @@ typedef struct job {
     mu_model *model;
     mu_optimizer *optimizer;
     mu_function *step;
-    int worker;  // the worker that fails; -1: none
+    int worker; // the worker that fails; -1: none
     const char *moment, *action;
-    int drawn;   // rows
-    int begin;   // of the rows that evaluation draws
+    int drawn; // rows
+    int begin; // of the rows that evaluation draws
 } job;
 
 static bool is_victim(const job *j)
@@ -94,7 +94,7 @@ static mu_dataset *rows(job *j, int begin)
 {
     j->drawn = j->begin = begin;
     if (begin == 0)
-        j->begin = STEPS * BATCH - ROWS;  // as many as all steps need
+        j->begin = STEPS * BATCH - ROWS; // as many as all steps need
     return mu_dataset_batch(mu_dataset_generator(next_row, j), BATCH);
 }
 
@@ -112,12 +112,12 @@ static void step(job *j, int number, mu_iterator *batches)
         const bool skips = strcmp(j->action, "skip") == 0;
         if (skips && is_victim(j)) {
             printf("acting\n");
-            return;  // the others are in the step that this one never runs
+            return; // the others are in the step that this one never runs
         }
         if (is_victim(j))
             soon(j);
         else if (!skips)
-            usleep(700000);  // so that the victim waits in the collective when it happens
+            usleep(700000); // so that the victim waits in the collective when it happens
     }
     if (number == AT)
         now(j, "between");
@@ -163,7 +163,7 @@ int main(int argc, char **argv)
     }
     if (is_now(&j, "save"))
         soon(&j);
-    const int saves = strcmp(j.moment, "save") == 0 ? 100000 : 2;  // more than there is time for
+    const int saves = strcmp(j.moment, "save") == 0 ? 100000 : 2; // more than there is time for
     for (int i = 0; mu_error_code() == MU_OK && i < saves; i++)
         mu_checkpoint_manager_save(manager, -1);
     mu_history *result = mu_evaluate(j.model, rows(&j, 1000), .verbose = MU_VERBOSE_SILENT);

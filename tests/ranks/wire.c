@@ -239,8 +239,8 @@ static bool turn(wire *w)
         fds[i + 1] = (struct pollfd){.fd = w->fds[i], .events = POLLIN};
     const int64_t left = w->waiting > 0 ? w->heap[0].due_ns - now_ns() : 1000000000;
     const struct timespec most = {.tv_sec = left / 1000000000, .tv_nsec = left % 1000000000};
-    ppoll(fds, (nfds_t)w->n + 1, &(struct timespec){.tv_sec = left > 0 ? most.tv_sec : 0,
-                                                    .tv_nsec = left > 0 ? most.tv_nsec : 0}, NULL);
+    ppoll(fds, (nfds_t)w->n + 1,
+          &(struct timespec){.tv_sec = left > 0 ? most.tv_sec : 0, .tv_nsec = left > 0 ? most.tv_nsec : 0}, NULL);
     deliver(w);
     for (int i = 0; i < w->n; i++)
         if (fds[i + 1].revents != 0)

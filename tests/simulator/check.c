@@ -71,8 +71,7 @@ static void check_absent(const run *r)
 
 static bool is_running(stage at)
 {
-    return at == STAGE_JOINING || at == STAGE_WORKING || at == STAGE_EXCHANGING ||
-           at == STAGE_STREAMING;
+    return at == STAGE_JOINING || at == STAGE_WORKING || at == STAGE_EXCHANGING || at == STAGE_STREAMING;
 }
 
 // The victim's end: everybody who still needed it says so in time.

@@ -11,7 +11,7 @@ typedef struct late_requests {
     int process, host; // of the one that sends them
     mu_rpc_client *client;
     const char *method;
-    int n; // 0: nothing is sent
+    int n;                         // 0: nothing is sent
     mu_value *messages[MOST_LATE]; // retained
     int64_t at_ns[MOST_LATE];
     mu_rpc_result *results[MOST_LATE];

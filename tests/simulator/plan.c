@@ -1,7 +1,7 @@
 // Draws a run from its seed, and lets its fault happen.
 #include "run.h"
 
-#define FIRST_PORT 5000
+#define FIRST_PORT  5000
 #define CLUSTER_KEY "7c1b0e5fa29d4368b1e07f4c5d82a6930f6e1d2c3b4a59687786958a4b3c2d1e"
 
 const char *fault_name(fault what)
@@ -30,8 +30,8 @@ static void plan_tasks(run *r)
     for (int rank = 0; rank < r->n_tasks; rank++) {
         const int host = rank / per_host;
         snprintf(r->addresses[rank], sizeof r->addresses[rank], "host%d:%d", host, FIRST_PORT + rank);
-        r->peers[rank] = (mu_mesh_peer){.name = task_name(rank),
-                                        .address = learned && rank > 0 ? "" : r->addresses[rank]};
+        r->peers[rank] =
+            (mu_mesh_peer){.name = task_name(rank), .address = learned && rank > 0 ? "" : r->addresses[rank]};
         r->tasks[rank] = (task){.process = rank,
                                 .host = host,
                                 .rank = rank,
@@ -152,8 +152,13 @@ static void go_dark(run *r)
 static void kill_and_restart(run *r)
 {
     task *t = &r->tasks[r->victim];
-    const task fresh = {.process = r->n_processes++, .host = t->host, .rank = t->rank, .options = t->options,
-                        .n_exchanges = t->n_exchanges, .n_streams = t->n_streams, .linger_ns = t->linger_ns,
+    const task fresh = {.process = r->n_processes++,
+                        .host = t->host,
+                        .rank = t->rank,
+                        .options = t->options,
+                        .n_exchanges = t->n_exchanges,
+                        .n_streams = t->n_streams,
+                        .linger_ns = t->linger_ns,
                         .start_ns = world_now() + world_draw_ns(0.001, 3)};
     task_kill(t);
     // The dead process takes the last place, so that a task's place stays its rank.

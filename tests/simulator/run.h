@@ -28,14 +28,14 @@ typedef struct run {
     double heartbeat_s, join_s, most_delay_s;
     int victim, other; // ranks; `other` -1: all others
     bool one_way;
-    bool struck;                   // the fault has happened
-    int64_t strikes_ns, until_ns;  // when it begins and ends
-    stage stage_struck;            // of the victim
-    bool all_joined_struck;        // when it began, every task had joined
+    bool struck;                  // the fault has happened
+    int64_t strikes_ns, until_ns; // when it begins and ends
+    stage stage_struck;           // of the victim
+    bool all_joined_struck;       // when it began, every task had joined
 } run;
 
-void plan_run(run *r);       // plan.c: draws the run
-void strike(run *r);         // plan.c: lets the fault happen, when its time has come
+void plan_run(run *r); // plan.c: draws the run
+void strike(run *r);   // plan.c: lets the fault happen, when its time has come
 int64_t strike_due(const run *r);
 void check_run(const run *r); // check.c: what must hold at the end
 const char *fault_name(fault what);

@@ -28,8 +28,8 @@ void run_fails(const char *format, ...)
     fflush(stdout);
     if (!playing.failed)
         fprintf(stderr, "%sseed %llu, %s: %s; %s --seed %llu prints the trace\n",
-                isatty(STDERR_FILENO) ? CLEAR_LINE : "", (unsigned long long)playing.seed,
-                playing.simulation->about(), text, playing.simulation->name, (unsigned long long)playing.seed);
+                isatty(STDERR_FILENO) ? CLEAR_LINE : "", (unsigned long long)playing.seed, playing.simulation->about(),
+                text, playing.simulation->name, (unsigned long long)playing.seed);
     playing.failed = true;
 }
 

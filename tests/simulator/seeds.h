@@ -13,11 +13,11 @@
 #include "base/base.h"
 
 typedef struct simulation {
-    const char *name;    // of the program
-    const char *options; // which it has besides, for the message about its use; "": none
-    uint64_t twice_every; // seeds that this number divides are played twice
+    const char *name;                            // of the program
+    const char *options;                         // which it has besides, for the message about its use; "": none
+    uint64_t twice_every;                        // seeds that this number divides are played twice
     uint64_t (*play)(uint64_t seed, bool print); // returns the hash of what has happened
-    const char *(*about)(void); // what stands behind the seed's number when it fails, such as when
+    const char *(*about)(void);                  // what stands behind the seed's number when it fails, such as when
 } simulation;
 
 // seeds_option returns the argument behind one named `name`; NULL: there is none.

@@ -30,10 +30,10 @@ void check_blocks(int exchange, const mu_blocks *blocks)
 // No stage lasts longer than its deadline, apart from the time for which the process was stopped.
 static void check_deadline(const task *t)
 {
-    const double limit_s = t->stage == STAGE_JOINING      ? t->options.join_seconds + 3
+    const double limit_s = t->stage == STAGE_JOINING                                     ? t->options.join_seconds + 3
                            : t->stage == STAGE_EXCHANGING || t->stage == STAGE_STREAMING ? TIMEOUT_S + 1
-                           : t->stage == STAGE_LEAVING    ? t->options.heartbeat_seconds + 0.5
-                                                          : 0;
+                           : t->stage == STAGE_LEAVING ? t->options.heartbeat_seconds + 0.5
+                                                       : 0;
     const int64_t since_ns = MU_MAX(t->since_ns, t->paused_ns);
     if (limit_s > 0 && world_now() - since_ns > (int64_t)(limit_s * 1e9))
         run_fails("%s has been in stage %d for %.3f s", task_name(t->rank), t->stage,

@@ -26,13 +26,13 @@ typedef struct step_run {
 typedef struct step {
     int round;
     int64_t takes_ns;
-    mu_status fails; // MU_OK: it succeeds
-    bool raised;     // by the coordinator
-    bool done;       // its result says that it succeeded
+    mu_status fails;          // MU_OK: it succeeds
+    bool raised;              // by the coordinator
+    bool done;                // its result says that it succeeded
     double times, most_times; // that it took effect when that was last read; the most that was read
     bool noted;               // its round is over, and so many snapshots were complete by then
     int64_t snapshots;
-    bool may_be_lost;         // its effect, as a snapshot to which servers went back may not have it
+    bool may_be_lost; // its effect, as a snapshot to which servers went back may not have it
     step_run runs[MOST_RUNS];
     int n_runs;
     mu_value *result; // of mu_schedule; of the round's pool
@@ -49,39 +49,39 @@ typedef struct steps_task {
 
 // One process; it has died, or was stopped or cut off for a while, so that others may have taken it for dead.
 typedef struct life {
-    steps_task *task; // NULL: the coordinator's
+    steps_task *task;  // NULL: the coordinator's
     mu_server *server; // of the one that is gone
     bool dead, disturbed;
 } life;
 
 // A request that comes again (steps_doubles.c).
 typedef struct doubled {
-    char method[64];   // one of the library
-    int host, process; // the receiver's; of whoever sends it again
-    uint64_t call;     // the number that it had
+    char method[64];     // one of the library
+    int host, process;   // the receiver's; of whoever sends it again
+    uint64_t call;       // the number that it had
     mu_message *message; // retained; NULL: it was sent again
-    int64_t at_ns;     // MU_FOREVER: that has begun
+    int64_t at_ns;       // MU_FOREVER: that has begun
 } doubled;
 
 typedef struct steps_run_state {
     uint64_t seed;
     int n_workers;
-    bool only_kills;      // no faults but the deaths of workers
-    bool disturbed;       // another fault has been
+    bool only_kills; // no faults but the deaths of workers
+    bool disturbed;  // another fault has been
     int replicas, timeouts_ignored, ps_failures_ignored;
-    double snapshot_s;    // between snapshots; 0: none
-    bool saves;           // the program writes checkpoints
+    double snapshot_s; // between snapshots; 0: none
+    bool saves;        // the program writes checkpoints
     steps_task servers[STEP_SERVERS], workers[MOST_STEP_WORKERS];
     life lives[MOST_LIVES];
     int n_processes, coordinator_process, coordinator_host;
     int n_faults;
     int64_t strikes_ns, server_ns; // when the next fault comes; until when one was about a server
-    int64_t full_ns;      // until when disks are full; 0: they never were
-    bool crowded;         // servers were struck so soon one after the other that copies could not be made between
+    int64_t full_ns;               // until when disks are full; 0: they never were
+    bool crowded; // servers were struck so soon one after the other that copies could not be made between
     doubled doubles[MOST_DOUBLES];
     int n_doubles, most_doubles;
-    mu_ps_recovery recovery; // when that was last noted
-    int64_t noted_ns;        // when that was
+    mu_ps_recovery recovery;  // when that was last noted
+    int64_t noted_ns;         // when that was
     double saved[MOST_STEPS]; // what the last checkpoint says
     int n_saved, n_lost;
     step steps[MOST_STEPS];

@@ -30,7 +30,9 @@ static bool is_drawn(const char *method)
 static void note(const char *method, uint64_t call, mu_message *arguments)
 {
     doubled *d = &steps_now.doubles[steps_now.n_doubles++];
-    *d = (doubled){.host = world_host(), .call = call, .message = arguments,
+    *d = (doubled){.host = world_host(),
+                   .call = call,
+                   .message = arguments,
                    .at_ns = world_now() + (world_chance(0.5) ? world_draw_ns(0, 0.05) : world_draw_ns(0.05, 20))};
     snprintf(d->method, sizeof d->method, "%s", method);
     world_note("\"%s\" comes again at %.6f", method, (double)d->at_ns / 1e9 - 1);
@@ -78,7 +80,9 @@ static void send_again(doubled *d)
     }
     const bool taken = late.results[0] != NULL && mu_rpc_result_is_ok(late.results[0]);
     world_note("\"%s\" came again to host %d: %s", d->method, d->host,
-               taken ? "taken" : late.results[0] != NULL ? mu_rpc_result_error(late.results[0]).message : "not sent");
+               taken                     ? "taken"
+               : late.results[0] != NULL ? mu_rpc_result_error(late.results[0]).message
+                                         : "not sent");
     mu_pool_close(pool);
     late_end(&late);
     mu_error_take();

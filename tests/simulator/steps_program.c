@@ -23,8 +23,9 @@ static void check_again(const step *s, int number)
         return;
     if (!ignored || ++r->n_ignored >= r->timeouts_ignored)
         run_fails("step %d runs again on process %d, although process %d, which %s it, is alive (%d runs, %d time "
-                  "limits ignored)", number, world_process(), before->process, before->ended ? "has run" : "runs",
-                  s->n_runs, r->n_ignored);
+                  "limits ignored)",
+                  number, world_process(), before->process, before->ended ? "has run" : "runs", s->n_runs,
+                  r->n_ignored);
 }
 
 static step_run *check_begun(int number, int64_t worker)
@@ -122,14 +123,14 @@ static void begin(program *p)
 {
     static const char *const names[STEP_SERVERS] = {"v0", "v1"};
     const int64_t n = MOST_STEPS;
-    p->strategy = mu_parameter_server_strategy(cluster(), .replicas = steps_now.replicas,
-                                               .snapshot_every = steps_now.snapshot_s,
-                                               .snapshot_folder = steps_now.snapshot_s > 0 ? seeds_folder() : NULL);
+    p->strategy =
+        mu_parameter_server_strategy(cluster(), .replicas = steps_now.replicas, .snapshot_every = steps_now.snapshot_s,
+                                     .snapshot_folder = steps_now.snapshot_s > 0 ? seeds_folder() : NULL);
     MU_SCOPE(p->strategy)
-    for (int i = 0; i < STEP_SERVERS; i++) {
-        p->variables[i] = mu_variable_new(mu_tensor_new(MU_F32, 1, &n, NULL), names[i]);
-        p->functions[i] = mu_function_new(adding_step, p->variables[i]);
-    }
+        for (int i = 0; i < STEP_SERVERS; i++) {
+            p->variables[i] = mu_variable_new(mu_tensor_new(MU_F32, 1, &n, NULL), names[i]);
+            p->functions[i] = mu_function_new(adding_step, p->variables[i]);
+        }
     p->coordinator = mu_coordinator_new(p->strategy, .ignore_transient_timeouts = steps_now.timeouts_ignored,
                                         .ignore_transient_ps_failures = steps_now.ps_failures_ignored);
     p->own = p->coordinator != NULL ? mu_create_per_worker_values(p->coordinator, own_index, NULL) : NULL;
@@ -217,8 +218,8 @@ static void check_result(step *s, int number, bool raised)
 
 static mu_status draw_failure(void)
 {
-    static const mu_status codes[] = {MU_INVALID_ARGUMENT, MU_OUT_OF_RANGE, MU_FAILED_PRECONDITION, MU_INTERNAL,
-                                      MU_RESOURCE_EXHAUSTED, MU_DEADLINE_EXCEEDED};
+    static const mu_status codes[] = {MU_INVALID_ARGUMENT, MU_OUT_OF_RANGE,       MU_FAILED_PRECONDITION,
+                                      MU_INTERNAL,         MU_RESOURCE_EXHAUSTED, MU_DEADLINE_EXCEEDED};
     return world_chance(0.04) ? codes[world_draw(MU_COUNT(codes))] : MU_OK;
 }
 
@@ -228,7 +229,8 @@ static bool schedule_one(const program *p)
     steps_run_state *r = &steps_now;
     const int64_t number = r->n_steps++;
     step *s = &r->steps[number];
-    *s = (step){.round = r->round, .fails = draw_failure(),
+    *s = (step){.round = r->round,
+                .fails = draw_failure(),
                 .takes_ns = world_chance(0.05) ? world_draw_ns(1, 5) : world_draw_ns(0, 0.2)};
     world_note("step %d is scheduled%s", (int)number, s->fails != MU_OK ? ", which fails" : "");
     s->result = mu_schedule(p->coordinator, p->functions[number % STEP_SERVERS],

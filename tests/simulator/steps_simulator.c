@@ -109,8 +109,8 @@ static void plan(steps_run_state *r)
     r->coordinator_host = STEP_SERVERS;
     r->coordinator_process = new_process(NULL);
     for (int i = 0; i < r->n_workers; i++)
-        r->workers[i] = (steps_task){.worker = true, .index = i, .host = STEP_SERVERS + 1 + i,
-                                     .start_ns = world_now() + world_draw_ns(0, 2)};
+        r->workers[i] = (steps_task){
+            .worker = true, .index = i, .host = STEP_SERVERS + 1 + i, .start_ns = world_now() + world_draw_ns(0, 2)};
 }
 
 // ---- Faults ---------------------------------------------------------------------------------------------
@@ -247,7 +247,7 @@ static void stuck(const char *what)
 {
     run_fails("%s", what);
     fflush(stdout); // without the last line of seeds.c: a program that hangs does not prove that the checker finds it
-    _exit(1); // its threads wait for ever
+    _exit(1);       // its threads wait for ever
 }
 
 static void play(steps_run_state *r)
@@ -298,12 +298,13 @@ static uint64_t run_seed(uint64_t seed, bool print)
     begin(r);
     play(r);
     if (print)
-        printf("seed %llu: %d workers, %d steps in %d rounds, %d runs again, %d errors raised, %d steps cancelled, "
-               "%d processes, %d requests twice, %lld snapshots (%lld failed), %lld restores, %lld failovers, %d "
-               "checkpoints, %d updates lost, %.1f s\n", (unsigned long long)seed, r->n_workers, r->n_steps, r->round,
-               r->n_again, r->n_errors, r->n_cancelled, r->n_processes, r->n_doubles, (long long)r->recovery.snapshots,
-               (long long)r->recovery.failed_snapshots, (long long)r->recovery.restores,
-               (long long)r->recovery.failovers, r->n_saved, r->n_lost, (double)world_now() / 1e9 - 1);
+        printf("seed %llu: %d workers, %d steps in %d rounds, %d runs again, %d errors raised, %d steps cancelled, %d "
+               "processes, %d requests twice, %lld snapshots (%lld failed), %lld restores, %lld failovers, %d "
+               "checkpoints, %d updates lost, %.1f s\n",
+               (unsigned long long)seed, r->n_workers, r->n_steps, r->round, r->n_again, r->n_errors, r->n_cancelled,
+               r->n_processes, r->n_doubles, (long long)r->recovery.snapshots, (long long)r->recovery.failed_snapshots,
+               (long long)r->recovery.restores, (long long)r->recovery.failovers, r->n_saved, r->n_lost,
+               (double)world_now() / 1e9 - 1);
     const uint64_t hash = world_hash();
     end(r);
     doubles_end();

@@ -38,11 +38,11 @@ typedef enum subject { ON_VARIABLE, ON_TABLE, ON_ACCUMULATOR, N_SUBJECTS } subje
 typedef struct update {
     int worker, process, store;
     subject target;
-    int taken; // how often takes have returned it
+    int taken;                 // how often takes have returned it
     int64_t begun_ns, done_ns; // MU_FOREVER: not yet, or never
-    bool undone; // perhaps, by going back to a snapshot
-    bool earlier; // made for a coordinator that is gone: nobody may see it
-    bool at_end;  // the last reading has it
+    bool undone;               // perhaps, by going back to a snapshot
+    bool earlier;              // made for a coordinator that is gone: nobody may see it
+    bool at_end;               // the last reading has it
 } update;
 
 // That a store went back to a snapshot. All stores that do so together are one group, by the epoch of store 0's order.
@@ -70,7 +70,7 @@ typedef struct worker_task {
     int store;
     subject target;
     int64_t begun_ns;
-    int left;                  // updates that it still makes
+    int left; // updates that it still makes
 } worker_task;
 
 typedef struct stores_run {
@@ -92,38 +92,38 @@ typedef struct stores_run {
     // The checker.
     update updates[MOST_UPDATES];
     int n_updates, n_readings, n_takes, n_waits; // n_waits: takes that had to wait
-    int lost_takes[MOST_SERVERS]; // of workers that died before the answer
-    bool seen[MOST_UPDATES];       // by a reading since the last restore
-    int64_t seen_ns[MOST_UPDATES]; // when it was complete
-    int64_t snapshot_ns[2];        // when the last two snapshots were complete
-    int64_t restored_ns;           // when a store last went back to one
+    int lost_takes[MOST_SERVERS];                // of workers that died before the answer
+    bool seen[MOST_UPDATES];                     // by a reading since the last restore
+    int64_t seen_ns[MOST_UPDATES];               // when it was complete
+    int64_t snapshot_ns[2];                      // when the last two snapshots were complete
+    int64_t restored_ns;                         // when a store last went back to one
     going_back back[MOST_BACK];
     int n_back;
-    bool pair_struck;              // two servers died together
+    bool pair_struck; // two servers died together
     int64_t strikes_ns;
     int n_faults;
-    int coordinators;              // so far
-    int64_t takes_over_ns;         // when the next one begins; MU_FOREVER: there is one
+    int coordinators;      // so far
+    int64_t takes_over_ns; // when the next one begins; MU_FOREVER: there is one
     struct {
         server_task *server; // whose connections break; NULL: nobody's
         bool held;           // what it sends to other servers is held up
         int64_t next_ns, until_ns, start_ns;
     } breaking;
     struct {
-        server_task *server;  // that dies when its copy has been made anew; NULL: none
+        server_task *server; // that dies when its copy has been made anew; NULL: none
         bool copy_killed;
         int64_t copy_due_ns, until_ns; // when to look again; until when answers of the server are held up
     } remaking;
     struct {
         int store; // that all work on; -1: the cluster is not divided
         server_task *server;
-        bool closed; // other servers are cut off too
+        bool closed;  // other servers are cut off too
         bool rejects; // by a firewall that answers with resets
         bool silent;  // not between servers: that one is a cut
         bool closes;  // the server closes its connections to copies, as one without memory does
         int64_t next_ns, until_ns;
     } division;
-    server_task *doomed;           // dies when more snapshots are written than now; NULL: none
+    server_task *doomed; // dies when more snapshots are written than now; NULL: none
     int64_t doomed_after, doomed_from_ns;
 } stores_run;
 
@@ -160,9 +160,9 @@ void check_done_update(int number);
 void check_reading(int store, subject target, int64_t begun_ns, mu_value *value);
 void check_snapshots(void); // notes what has become safe, and what going back may cost
 void check_end(int store, subject target, mu_value *value);
-void check_taken(void);     // when all that is left was taken
+void check_taken(void);                 // when all that is left was taken
 void check_back(const mu_store *store); // notes that a store went back
-void check_causes(void);    // after the last reading: what a snapshot had was one moment
-void check_earlier(void);   // all that was until now was for an earlier coordinator
+void check_causes(void);                // after the last reading: what a snapshot had was one moment
+void check_earlier(void);               // all that was until now was for an earlier coordinator
 
 #endif

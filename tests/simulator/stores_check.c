@@ -8,8 +8,12 @@
 int check_begin_update(const worker_task *w, int store, subject target)
 {
     stores_run *r = &now_running;
-    r->updates[r->n_updates] = (update){.worker = w->number, .process = w->process, .store = store, .target = target,
-                                        .begun_ns = world_now(), .done_ns = MU_FOREVER};
+    r->updates[r->n_updates] = (update){.worker = w->number,
+                                        .process = w->process,
+                                        .store = store,
+                                        .target = target,
+                                        .begun_ns = world_now(),
+                                        .done_ns = MU_FOREVER};
     return r->n_updates++;
 }
 
@@ -198,7 +202,8 @@ void check_causes(void)
             if (is_cause(&r->updates[i], &r->updates[k]) && r->updates[k].at_end &&
                 r->updates[k].done_ns < lost_ns(&r->updates[i]))
                 run_fails("the snapshot has update %d of store %d and lacks update %d of store %d, which worker %d "
-                          "made before", k, r->updates[k].store, i, r->updates[i].store, r->updates[i].worker);
+                          "made before",
+                          k, r->updates[k].store, i, r->updates[i].store, r->updates[i].worker);
 }
 
 void check_earlier(void)

@@ -22,7 +22,8 @@ static server_task *server_with_copy(stores_run *r, const server_task *s)
         for (size_t k = 0; k < stores->stores.n; k++) {
             const mu_store *led = stores->stores.items[k];
             const mu_store *kept = r->servers[i].alive && &r->servers[i] != s
-                                       ? mu__store_find(mu__stores_of(r->servers[i].rpc), led->number) : NULL;
+                                       ? mu__store_find(mu__stores_of(r->servers[i].rpc), led->number)
+                                       : NULL;
             if (led->role == MU_STORE_PRIMARY && kept != NULL && kept->role == MU_STORE_COPY)
                 return &r->servers[i];
         }

@@ -132,8 +132,13 @@ static late_requests ghost;
 // The order by which a server became, or stayed, primary.
 static mu_value *order_of(const mu_store *store)
 {
-    const int64_t head[MU_N_LEAD] = {store->number, store->epoch, MU_ORDER_CONTINUE, 0,
-                                     (int64_t)mu__stores_process(store->stores), (int64_t)store->copy_process, 0};
+    const int64_t head[MU_N_LEAD] = {store->number,
+                                     store->epoch,
+                                     MU_ORDER_CONTINUE,
+                                     0,
+                                     (int64_t)mu__stores_process(store->stores),
+                                     (int64_t)store->copy_process,
+                                     0};
     return mu_list(mu__numbers_value(head, MU_N_LEAD),
                    mu__text_value(store->copy != NULL ? mu__client_address(store->copy) : ""), mu__text_value(""),
                    MU_END);
@@ -173,10 +178,9 @@ static void repeat_questions(stores_run *r, const server_task *s, int host)
     ghost.host = host;
     for (int i = 0; i < MOST_LATE; i++) {
         const int64_t numbers[2] = {asked - 2 * MOST_LATE + 2 * i, asked - 2 * MOST_LATE + 2 * i - 1}, cut = 0;
-        late_add(
-            &ghost,
-            mu_list(mu__numbers_value(numbers, 2), mu__numbers_value(NULL, 0), mu__numbers_value(&cut, 1), MU_END),
-            world_now() + 1500000000 + i * (int64_t)400000000);
+        late_add(&ghost,
+                 mu_list(mu__numbers_value(numbers, 2), mu__numbers_value(NULL, 0), mu__numbers_value(&cut, 1), MU_END),
+                 world_now() + 1500000000 + i * (int64_t)400000000);
     }
     ghost_goes(s, "muster.store.state");
     mu_pool_close(pool);
@@ -390,8 +394,7 @@ static void divide_pair(stores_run *r, int64_t until_ns)
     const int store = (int)world_draw((uint64_t)r->n_servers);
     server_task *s = leader_of(r, store), *other = NULL;
     for (int i = 0; i < r->n_servers; i++) {
-        const mu_store *kept =
-            r->servers[i].alive ? mu__store_find(mu__stores_of(r->servers[i].rpc), store) : NULL;
+        const mu_store *kept = r->servers[i].alive ? mu__store_find(mu__stores_of(r->servers[i].rpc), store) : NULL;
         other = kept != NULL && kept->role == MU_STORE_COPY ? &r->servers[i] : other;
     }
     if (s == NULL || other == NULL)
@@ -462,8 +465,7 @@ static void strike(stores_run *r)
 static int64_t strike_due(const stores_run *r)
 {
     if (r->n_faults == 0 || !r->ready || r->doomed != NULL || r->breaking.server != NULL ||
-        r->remaking.server != NULL ||
-        r->takes_over_ns < MU_FOREVER)
+        r->remaking.server != NULL || r->takes_over_ns < MU_FOREVER)
         return MU_FOREVER;
     return r->strikes_ns == MU_FOREVER ? world_now() : r->strikes_ns;
 }
@@ -647,9 +649,9 @@ static uint64_t run_seed(uint64_t seed, bool print)
         read_all(r);
     if (print)
         printf("seed %llu: %d servers, %d workers, %s, %d updates, %d readings, of which %d takes (%d waited), %lld "
-               "failovers, %lld restores, %lld snapshots, %lld failed, %lld updates lost\n", (unsigned long long)seed,
-               r->n_servers, r->n_workers, kept[r->replicas + 2 * r->snapshots], r->n_updates, r->n_readings,
-               r->n_takes, r->n_waits, (long long)r->numbers.failovers, (long long)r->numbers.restores,
+               "failovers, %lld restores, %lld snapshots, %lld failed, %lld updates lost\n",
+               (unsigned long long)seed, r->n_servers, r->n_workers, kept[r->replicas + 2 * r->snapshots], r->n_updates,
+               r->n_readings, r->n_takes, r->n_waits, (long long)r->numbers.failovers, (long long)r->numbers.restores,
                (long long)r->numbers.snapshots, (long long)r->numbers.failed_snapshots,
                (long long)r->numbers.updates_lost);
     end(r);
@@ -670,9 +672,9 @@ static const char *about(void)
 static bool plant(const char *name)
 {
 #ifdef MU_PLANT_DEFECTS
-    static const char *const names[] = {"none",    "early", "twice", "stale", "snapshot", "life",   "cut",
-                                                    "forgets", "part",  "again", "lease", "question", "repeats",
-                                                    "reset",   "word",  "unsent", "link", "seen", "take"};
+    static const char *const names[] = {"none",    "early",  "twice", "stale", "snapshot", "life",    "cut",
+                                        "forgets", "part",   "again", "lease", "question", "repeats", "reset",
+                                        "word",    "unsent", "link",  "seen",  "take"};
     for (int i = 0; name != NULL && i < (int)MU_COUNT(names); i++)
         if (strcmp(names[i], name) == 0) {
             mu__planted = (mu_defect)i;
@@ -684,13 +686,13 @@ static bool plant(const char *name)
 
 int main(int argc, char **argv)
 {
-    static const simulation stores = {.name = "stores_simulator",
-                                      .options = " [--defect early | twice | stale | snapshot | life | cut | "
-                                                 "forgets | part | again | lease | question | repeats | reset | word | "
-                                                 "unsent | link | seen | take]",
-                                      .twice_every = TWICE_EVERY,
-                                      .play = run_seed,
-                                      .about = about};
+    static const simulation stores = {
+        .name = "stores_simulator",
+        .options = " [--defect early | twice | stale | snapshot | life | cut | forgets | part | again | lease | "
+                   "question | repeats | reset | word | unsent | link | seen | take]",
+        .twice_every = TWICE_EVERY,
+        .play = run_seed,
+        .about = about};
     setenv("MUSTER_LOG", seeds_option(argc, argv, "--seed") != NULL ? "debug" : "error", 1);
     setenv("MUSTER_HEARTBEAT", "2", 1);
     setenv("MUSTER_TIMEOUT", "300", 1);

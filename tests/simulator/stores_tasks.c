@@ -98,8 +98,8 @@ void worker_start(worker_task *w, int left)
     w->stores = mu__store_client_new(now_running.n_servers, w->clients);
     for (int i = 0; i < now_running.n_servers; i++) {
         w->variables[i] = mu__remote_variable(w->clients[i], name_of(i), &spec);
-        w->accumulators[i] = mu__remote_resource(w->clients[i], mu__remote_kind("conditional_accumulator"),
-                                                 accumulator_of(i), &sums);
+        w->accumulators[i] =
+            mu__remote_resource(w->clients[i], mu__remote_kind("conditional_accumulator"), accumulator_of(i), &sums);
     }
     if (mu__pending())
         run_fails("worker %d cannot start: %s", w->number, mu_error_take().message);
@@ -148,17 +148,19 @@ static mu_value *gradient_arguments(const worker_task *w, int store, int number)
 mu_store_request *worker_reads(worker_task *w, int store, subject target, int64_t required, double seconds)
 {
     if (target == ON_VARIABLE)
-        return mu__store_request_new(w->stores, store, "muster.apply",
-                                     mu__remote_apply_arguments(&mu_op_read_variable, NULL, 0, NULL, 1,
-                                                                &w->variables[store]), 0);
+        return mu__store_request_new(
+            w->stores, store, "muster.apply",
+            mu__remote_apply_arguments(&mu_op_read_variable, NULL, 0, NULL, 1, &w->variables[store]), 0);
     if (target == ON_TABLE)
         return mu__store_request_new(w->stores, store, "muster.table.lookup",
                                      mu_list(mu__text_value(table_of(store)), mu_range(MU_I64, 0, MOST_UPDATES, 1),
-                                             mu_constant(MU_BOOL, true), MU_END), 0);
+                                             mu_constant(MU_BOOL, true), MU_END),
+                                     0);
     return mu__store_request_new(w->stores, store, "muster.accumulator.take",
                                  mu_list(mu__text_value(accumulator_of(store)),
                                          mu_tensor_new(MU_I64, 0, NULL, &required), mu_constant(MU_F64, seconds),
-                                         MU_END), 0);
+                                         MU_END),
+                                 0);
 }
 
 static mu_store_request *worker_updates(worker_task *w)
@@ -201,8 +203,8 @@ static void begin(worker_task *w)
     static const char *const names[] = {"the variable", "the table", "the accumulator"};
     world_note("worker %d begins %s %d on %s of store %d", w->number, reads ? "a reading" : "update", w->update,
                names[w->target], w->store);
-    w->request = reads ? worker_reads(w, w->store, w->target, 1 + (int64_t)world_draw(3), MOST_TAKE_S)
-                       : worker_updates(w);
+    w->request =
+        reads ? worker_reads(w, w->store, w->target, 1 + (int64_t)world_draw(3), MOST_TAKE_S) : worker_updates(w);
 }
 
 static void end(worker_task *w)
@@ -285,10 +287,13 @@ void coordinator_start(void)
     mu_pool *pool = mu_pool_open();
     connect_to_servers(r->clients);
     stores_of_coordinator = mu__store_client_new(r->n_servers, r->clients);
-    r->placement = mu__placement_new(&(mu_placement_options){
-        .n = r->n_servers, .servers = r->clients, .client = stores_of_coordinator, .replicas = r->replicas,
-        .heartbeat = r->heartbeat_s,
-        .snapshot_seconds = r->snapshots ? r->snapshot_s : 0, .folder = r->folder});
+    r->placement = mu__placement_new(&(mu_placement_options){.n = r->n_servers,
+                                                             .servers = r->clients,
+                                                             .client = stores_of_coordinator,
+                                                             .replicas = r->replicas,
+                                                             .heartbeat = r->heartbeat_s,
+                                                             .snapshot_seconds = r->snapshots ? r->snapshot_s : 0,
+                                                             .folder = r->folder});
     if (mu__pending())
         run_fails("the coordinator cannot start: %s", mu_error_take().message);
     mu_pool_close(pool);
@@ -298,8 +303,8 @@ void coordinator_start(void)
 
 static mu_value *table_arguments(int store)
 {
-    const mu_table_options o = {.dimension = 1, .dtype = MU_F32, .optimizer = MU_TABLE_SGD,
-                                .initializer = MU_TABLE_ZEROS, .learning_rate = 1};
+    const mu_table_options o = {
+        .dimension = 1, .dtype = MU_F32, .optimizer = MU_TABLE_SGD, .initializer = MU_TABLE_ZEROS, .learning_rate = 1};
     const int64_t n_ints = MU_TABLE_INTS, n_reals = MU_TABLE_REALS;
     return mu_list(mu__text_value(table_of(store)), mu_tensor_new(MU_I64, 1, &n_ints, &o.dimension),
                    mu_tensor_new(MU_F64, 1, &n_reals, &o.scale), MU_END);

@@ -7,9 +7,9 @@
 #include <netinet/in.h>
 
 enum { N_STRANGERS = 4, STRANGER_HOST = MOST_HOSTS - 2, STRANGER_PROCESS = MOST_PROCESSES - 1 };
-#define OTHER_KEY  "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
-#define PAUSE_NS   50000000
-#define VISITS_NS  10000000000
+#define OTHER_KEY "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
+#define PAUSE_NS  50000000
+#define VISITS_NS 10000000000
 
 static struct {
     const run *run;

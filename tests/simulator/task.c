@@ -129,8 +129,8 @@ static bool has_words(task *t, int partner)
     word_of(t, partner, wanted);
     if (t->sent < WORD_BYTES && mu__stream_send(t->stream, own + t->sent, WORD_BYTES - t->sent, &moved) == MU_OK)
         t->sent += moved;
-    if (t->received < WORD_BYTES && mu__stream_recv(t->stream, t->received_word + t->received,
-                                                    WORD_BYTES - t->received, &moved) == MU_OK)
+    if (t->received < WORD_BYTES &&
+        mu__stream_recv(t->stream, t->received_word + t->received, WORD_BYTES - t->received, &moved) == MU_OK)
         t->received += moved;
     if (t->sent < WORD_BYTES || t->received < WORD_BYTES)
         return false;
@@ -146,7 +146,7 @@ static void streaming(task *t)
         give_up(t);
         return;
     }
-    t->next_ns = world_now() + 10000000;  // streams have no poller here
+    t->next_ns = world_now() + 10000000; // streams have no poller here
     if (partner < t->options.ranks && (!has_stream(t, partner) || !has_words(t, partner)))
         return;
     world_note("is done with stream %d", t->streamed);
@@ -187,8 +187,7 @@ void task_run(task *t)
 
 bool task_is_over(const task *t)
 {
-    return t->stage == STAGE_ENDED || t->stage == STAGE_DEAD ||
-           (t->stage == STAGE_ABSENT && t->start_ns == MU_FOREVER);
+    return t->stage == STAGE_ENDED || t->stage == STAGE_DEAD || (t->stage == STAGE_ABSENT && t->start_ns == MU_FOREVER);
 }
 
 int64_t task_due(const task *t)

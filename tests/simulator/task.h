@@ -10,36 +10,36 @@
 enum { MOST_TASKS = 16, MOST_PROCESSES = 32, TIMEOUT_S = 20, WORD_BYTES = 48 };
 
 typedef enum stage {
-    STAGE_ABSENT,     // not started
+    STAGE_ABSENT, // not started
     STAGE_JOINING,
-    STAGE_WORKING,    // computes until next_ns, then exchanges, or leaves after the last exchange
+    STAGE_WORKING, // computes until next_ns, then exchanges, or leaves after the last exchange
     STAGE_EXCHANGING,
-    STAGE_STREAMING,  // after the first exchange: opens streams to others and tells them a word
+    STAGE_STREAMING, // after the first exchange: opens streams to others and tells them a word
     STAGE_LEAVING,
     STAGE_ENDED,
-    STAGE_DEAD        // killed
+    STAGE_DEAD // killed
 } stage;
 
 typedef struct task {
     int process, host, rank;
     mu_mesh_options options;
-    int n_exchanges;      // that its script makes
-    int n_streams;        // that its script opens, one to each of as many others
-    int64_t linger_ns;    // how long it stays after the last exchange
-    int64_t start_ns;     // MU_FOREVER: never
-    int64_t paused_ns;    // it does not run before this time
+    int n_exchanges;   // that its script makes
+    int n_streams;     // that its script opens, one to each of as many others
+    int64_t linger_ns; // how long it stays after the last exchange
+    int64_t start_ns;  // MU_FOREVER: never
+    int64_t paused_ns; // it does not run before this time
     stage stage;
-    int64_t since_ns;     // when the stage began
-    int64_t due_ns;       // when the mesh wants its next step
-    int64_t next_ns;      // WORKING: until when; STREAMING: when it looks again
+    int64_t since_ns; // when the stage began
+    int64_t due_ns;   // when the mesh wants its next step
+    int64_t next_ns;  // WORKING: until when; STREAMING: when it looks again
     mu_mesh *mesh;
     mu_exchange exchange;
-    int exchanged;        // exchanges that succeeded
+    int exchanged;              // exchanges that succeeded
     mu_stream_opening *opening; // STREAMING: until the stream is open
     mu_stream *stream;
     size_t sent, received; // bytes of the words on it
     char received_word[WORD_BYTES];
-    int streamed;         // streams that it is done with
+    int streamed; // streams that it is done with
     bool joined;
     int64_t joined_ns, failed_ns;
     mu_error_value error; // why its program ended; code MU_OK: it did all

@@ -15,10 +15,10 @@ typedef struct thread {
     bool used, joined;
     int process, host;
     wait wait;
-    const void *on;    // the condition, lock, word or thread that it waits for
+    const void *on; // the condition, lock, word or thread that it waits for
     int poller;
     int64_t until_ns;
-    bool late;         // the wait ended by its time
+    bool late; // the wait ended by its time
     pthread_t handle;
     sem_t turn;
     void *(*run)(void *arg);
@@ -27,7 +27,7 @@ typedef struct thread {
 } thread;
 
 static thread threads[MOST_THREADS];
-static int n_threads; // slots that are or were in use
+static int n_threads;    // slots that are or were in use
 static sem_t free_again; // the thread that went on has blocked
 static int64_t paused_ns[MOST_LIVES];
 static mu_worker *devices[MOST_LIVES];

@@ -26,9 +26,9 @@ typedef struct side {
     int host, error;
     segment *queue; // what is on its way to this end
     int n, capacity;
-    int n_read;       // segments at its front that are read, and wait for their acknowledgement to arrive
-    int64_t last_ns;  // arrival of the last segment
-    int64_t reset_ns; // when this end hears that the other one is closed
+    int n_read;        // segments at its front that are read, and wait for their acknowledgement to arrive
+    int64_t last_ns;   // arrival of the last segment
+    int64_t reset_ns;  // when this end hears that the other one is closed
     double patience_s; // 0: no limit
     mu_endpoint at;
 } side;
@@ -37,10 +37,10 @@ typedef enum wire_state { WIRE_FREE, WIRE_ASKED, WIRE_KNOCKED, WIRE_ACCEPTED, WI
 
 typedef struct connection {
     wire_state state;
-    int64_t asked_ns;  // when the request arrives
-    int64_t opens_ns;  // when the opener knows the outcome
-    size_t room;       // bytes that may be on their way
-    side ends[2]; // the opener's, the listener's
+    int64_t asked_ns; // when the request arrives
+    int64_t opens_ns; // when the opener knows the outcome
+    size_t room;      // bytes that may be on their way
+    side ends[2];     // the opener's, the listener's
     mu_endpoint to;
 } connection;
 
@@ -145,8 +145,7 @@ int wire_accept(int listener)
     const descriptor *from = world_at(listener);
     int first = -1;
     for (int i = 0; i < n_connections; i++)
-        if (waits_for(&connections[i], from) &&
-            (first < 0 || connections[i].asked_ns < connections[first].asked_ns))
+        if (waits_for(&connections[i], from) && (first < 0 || connections[i].asked_ns < connections[first].asked_ns))
             first = i;
     const int fd = first >= 0 ? world_open(KIND_STREAM) : -1;
     if (first < 0)
@@ -230,9 +229,8 @@ static void push(const side *from, side *to, const void *data, size_t bytes, end
     const int64_t back_ns = world_travel(to->host, from->host), there_ns = world_travel(from->host, to->host);
     *s = (segment){.sent_ns = world_now(), .bytes = bytes, .ending = how};
     s->arrives_ns = MU_MAX(there_ns, to->last_ns);
-    s->acknowledged_ns = back_ns == MU_FOREVER || s->arrives_ns == MU_FOREVER
-                             ? MU_FOREVER
-                             : s->arrives_ns + back_ns - world_now();
+    s->acknowledged_ns =
+        back_ns == MU_FOREVER || s->arrives_ns == MU_FOREVER ? MU_FOREVER : s->arrives_ns + back_ns - world_now();
     to->last_ns = s->arrives_ns;
     s->data = bytes > 0 ? malloc(bytes) : NULL;
     if (bytes > 0)
@@ -470,8 +468,7 @@ static int64_t gives_up_ns(const side *end, const side *other)
 static void acknowledge_before(side *end)
 {
     for (int i = end->n - 1; i > 0; i--)
-        end->queue[i - 1].acknowledged_ns =
-            MU_MIN(end->queue[i - 1].acknowledged_ns, end->queue[i].acknowledged_ns);
+        end->queue[i - 1].acknowledged_ns = MU_MIN(end->queue[i - 1].acknowledged_ns, end->queue[i].acknowledged_ns);
 }
 
 static void forget_read(side *end)
@@ -540,10 +537,7 @@ int64_t wire_next(void)
     return next;
 }
 
-void wire_begin(void)
-{
-    n_connections = n_ports = n_knocked = 0;
-}
+void wire_begin(void) { n_connections = n_ports = n_knocked = 0; }
 
 void wire_end(void)
 {

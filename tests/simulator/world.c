@@ -16,8 +16,8 @@ static struct {
     int64_t now_ns;
     uint64_t chance, hash;
     int process, host;
-    double least_s, most_s;            // delays of packets
-    int64_t cut_ns[MOST_HOSTS][MOST_HOSTS]; // until when
+    double least_s, most_s;                     // delays of packets
+    int64_t cut_ns[MOST_HOSTS][MOST_HOSTS];     // until when
     int64_t rejects_ns[MOST_HOSTS][MOST_HOSTS]; // likewise
     bool dark[MOST_HOSTS];
     double lookup_s;

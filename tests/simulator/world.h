@@ -18,7 +18,7 @@ void world_end(void); // frees it, and puts the real system back
 // Times are in nanoseconds since the world began, plus one second.
 int64_t world_now(void);
 uint64_t world_hash(void);
-uint64_t world_draw(uint64_t below);             // from 0 to below - 1
+uint64_t world_draw(uint64_t below);               // from 0 to below - 1
 int64_t world_draw_ns(double from_s, double to_s); // a time span
 bool world_chance(double probability);
 void world_note(const char *format, ...) MU_PRINTF(1, 2); // an event of the trace
@@ -65,18 +65,18 @@ typedef enum kind { KIND_FREE, KIND_LISTENER, KIND_STREAM, KIND_POLLER, KIND_WAK
 typedef struct descriptor {
     kind kind;
     int process, host;
-    mu_endpoint at;  // LISTENER
-    int connection;  // STREAM
-    int end;         // STREAM: 0 connected, 1 accepted
-    bool awake;      // WAKER
-    int poller;      // that watches it; -1: none
+    mu_endpoint at; // LISTENER
+    int connection; // STREAM
+    int end;        // STREAM: 0 connected, 1 accepted
+    bool awake;     // WAKER
+    int poller;     // that watches it; -1: none
     short events;
     uint64_t tag;
 } descriptor;
 
 enum { FIRST_FD = 1000 };
 int world_descriptors(void); // the numbers from FIRST_FD that are or were in use
-int world_open(kind what); // for the process that was entered; -1 with errno EMFILE
+int world_open(kind what);   // for the process that was entered; -1 with errno EMFILE
 descriptor *world_at(int fd);
 int world_process(void);
 int world_host(void);
@@ -91,7 +91,7 @@ void wire_advance(void); // delivers what is due by now
 bool wire_readable(const descriptor *at);
 bool wire_writable(const descriptor *at);
 void wire_close(descriptor *at);
-void wire_kill(descriptor *at); // a stream's or a listener's
+void wire_kill(descriptor *at);                 // a stream's or a listener's
 void wire_break(int a, int b, bool only_there); // the ends on host b
 bool wire_pending(const descriptor *listener);
 

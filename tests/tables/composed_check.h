@@ -28,8 +28,8 @@ typedef struct composed {
     composed_fn *fn;
     int n_in;
     mu_shape in[COMPOSED_INPUTS];
-    double low, high;     // of the elements; both 0: from -2 to 2
-    unsigned batched;     // bit i: axis 0 of input i is the batch, which a trace need not know
+    double low, high; // of the elements; both 0: from -2 to 2
+    unsigned batched; // bit i: axis 0 of input i is the batch, which a trace need not know
 } composed;
 
 static inline double composed_draw(uint64_t seed, int64_t i)

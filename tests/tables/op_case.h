@@ -22,7 +22,7 @@ enum { MOST_INPUTS = 6, MOST_OUTPUTS = 16 };
 typedef struct op_case {
     const mu_op *op;
     const mu_sample *sample;
-    int number;          // of the sample
+    int number; // of the sample
     mu_dtype dtype;
     int n_out;
     mu_spec in[MOST_INPUTS], out[MOST_OUTPUTS];
@@ -73,7 +73,7 @@ static inline mu_tensor *drawn_tensor(const mu_spec *spec, uint64_t seed, double
         if (spec->dtype == MU_BOOL)
             value = u < 0.5;
         else if (whole)
-            value = ceil(low) + floor(u * (ceil(high) - ceil(low)));  // high itself is left out
+            value = ceil(low) + floor(u * (ceil(high) - ceil(low))); // high itself is left out
         mu__write_element(spec->dtype, mu__host_write(tensor), i, value);
     }
     return tensor;
@@ -87,8 +87,8 @@ static inline void draw_inputs(const op_case *c, mu_tensor **in)
 
 static inline mu_infer infer_of(op_case *c)
 {
-    return (mu_infer){.op = c->op, .attrs = c->sample->attrs, .n_in = c->sample->n_in, .n_out = c->n_out,
-                      .in = c->in, .out = c->out};
+    return (mu_infer){
+        .op = c->op, .attrs = c->sample->attrs, .n_in = c->sample->n_in, .n_out = c->n_out, .in = c->in, .out = c->out};
 }
 
 // Fills the case's results; false if the shape rule refuses its inputs, with an error pending.

@@ -10,20 +10,17 @@
 
 #include <muster/recurrent.h>
 
-#define SAMPLES 57  // batches of 13 and a last one of 5: parts of 0, 1 and 2 rows
-#define BATCH 13
+#define SAMPLES   57 // batches of 13 and a last one of 5: parts of 0, 1 and 2 rows
+#define BATCH     13
 #define TOLERANCE 1e-12
-#define COUNTED 5
+#define COUNTED   5
 
 static inline mu_layer *relu_dense(int units)
 {
     return mu_dense(units, .activation = "relu", .kernel_regularizer = mu_l2(1e-3));
 }
 
-static inline mu_model *dense_model(void)
-{
-    return mu_sequential(relu_dense(9), mu_dense(4));
-}
+static inline mu_model *dense_model(void) { return mu_sequential(relu_dense(9), mu_dense(4)); }
 
 static inline mu_model *conv_model(void)
 {
@@ -68,20 +65,11 @@ static inline mu_model *own_model(void)
     return mu_layer_set_attribute(model, "head", mu_dense(4)) == MU_OK ? model : NULL;
 }
 
-static inline mu_optimizer *adam(void)
-{
-    return mu_adam(.learning_rate = .01);
-}
+static inline mu_optimizer *adam(void) { return mu_adam(.learning_rate = .01); }
 
-static inline mu_optimizer *momentum(void)
-{
-    return mu_sgd(.learning_rate = .05, .momentum = .9, .nesterov = true);
-}
+static inline mu_optimizer *momentum(void) { return mu_sgd(.learning_rate = .05, .momentum = .9, .nesterov = true); }
 
-static inline mu_optimizer *descent(void)
-{
-    return mu_sgd(.learning_rate = .1);
-}
+static inline mu_optimizer *descent(void) { return mu_sgd(.learning_rate = .1); }
 
 static const struct recipe {
     const char *name;
@@ -139,7 +127,7 @@ static inline outcome train_on(const struct recipe *recipe, mu_strategy *strateg
 typedef struct measured {
     int64_t samples;
     double loss, accuracy;
-    double counted[COUNTED];  // metrics whose states are counts, which no order of summation changes
+    double counted[COUNTED]; // metrics whose states are counts, which no order of summation changes
     double mean_error;
     double outputs[1000 * 3];
 } measured;
@@ -152,8 +140,8 @@ static inline void count_on(mu_strategy *strategy, measured *out)
     mu_value *all = mu_list(numbers(2, (int64_t[]){1000, 6}, 3), labels, MU_END);
     mu_model *model = NULL;
     MU_SCOPE(strategy) {
-        model = mu_sequential(mu_dense(3, .activation = "softmax", .kernel_initializer = mu_random_normal_initializer(
-                                              .stddev = 1, .seed = 8)));
+        model = mu_sequential(mu_dense(3, .activation = "softmax",
+                                       .kernel_initializer = mu_random_normal_initializer(.stddev = 1, .seed = 8)));
         mu_compile(model, .loss = "categorical_crossentropy",
                    .metrics = MU_METRICS(mu_auc_metric(.num_thresholds = 50, .name = "auc"),
                                          mu_f1_score_metric(.average = "macro", .name = "f1_score"),
@@ -162,8 +150,8 @@ static inline void count_on(mu_strategy *strategy, measured *out)
                                          mu_precision_metric(.name = "precision"),
                                          mu_loss_metric(mu_mean_squared_error_loss(.name = "squares"))));
     }
-    mu_history *history = mu_evaluate(model, mu_dataset_batch(mu_dataset_from_tensor_slices(all), 64),
-                                      .verbose = MU_VERBOSE_SILENT);
+    mu_history *history =
+        mu_evaluate(model, mu_dataset_batch(mu_dataset_from_tensor_slices(all), 64), .verbose = MU_VERBOSE_SILENT);
     if (!history)
         fail_msg("metrics on %s: %s", mu_strategy_name(strategy), mu_error_message());
     for (int i = 0; i < COUNTED; i++) {
@@ -186,7 +174,8 @@ static inline void measure_on(mu_strategy *strategy, measured *out)
     }
     mu_history *history = mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT);
     assert_non_null(history);
-    *out = (measured){.samples = mu_history_samples(history), .loss = mu_history_last(history, "loss"),
+    *out = (measured){.samples = mu_history_samples(history),
+                      .loss = mu_history_last(history, "loss"),
                       .accuracy = mu_history_last(history, "accuracy")};
     count_on(strategy, out);
     mu_tensor *outputs = mu_predict(model, data);

@@ -25,10 +25,10 @@ typedef struct world {
     int ranks, root, per_host;
     mu_dtype dtype;
     mu_reduction reduction;
-    int64_t count;             // of one rank, before unevenness
-    int64_t counts[MAX_RANKS]; // all-gather
+    int64_t count;              // of one rank, before unevenness
+    int64_t counts[MAX_RANKS];  // all-gather
     int64_t sources[MAX_RANKS]; // permute
-    int first[MAX_RANKS + 1];  // of each host; per_host 0: one host
+    int first[MAX_RANKS + 1];   // of each host; per_host 0: one host
     void *data[MAX_RANKS], *input[MAX_RANKS];
 } world;
 
@@ -201,12 +201,12 @@ static void simulate(const mu_algorithm *algorithm, const world *w, bool staged,
     for (int r = 0; r < w->ranks; r++) {
         const mu_problem problem = problem_of(w, r);
         assert_int_equal(mu__algorithm_build(algorithm, &problem, staged, &lists[r]), MU_OK);
-        schedules[r] = (mu_schedule){.dtype = w->dtype,
-                                     .reduction = w->reduction,
-                                     .pointers = pointers,
-                                     .areas = {w->data[r], w->input[r], malloc(MU_WINDOW_BYTES),
-                                         malloc(MU_STAGING_BYTES),
-                                               malloc((size_t)lists[r].scratch * mu_dtype_bytes(w->dtype) + 1)}};
+        schedules[r] =
+            (mu_schedule){.dtype = w->dtype,
+                          .reduction = w->reduction,
+                          .pointers = pointers,
+                          .areas = {w->data[r], w->input[r], malloc(MU_WINDOW_BYTES), malloc(MU_STAGING_BYTES),
+                                    malloc((size_t)lists[r].scratch * mu_dtype_bytes(w->dtype) + 1)}};
     }
     const mu_status status = mu__schedule_simulate(lists, &whole, schedules, seed, cost);
     if (status != MU_OK)
@@ -424,8 +424,8 @@ static void *run_rank(void *arg)
     else if (w->kind == MU_KIND_BROADCAST)
         j->status = c->broadcast(c, 1, "table", w->dtype, w->data[j->rank], w->count, w->root);
     else if (w->kind == MU_KIND_REDUCE_SCATTER)
-        j->status = c->reduce_scatter(c, 1, "table", w->reduction, w->dtype, w->input[j->rank], w->data[j->rank],
-                                      w->count);
+        j->status =
+            c->reduce_scatter(c, 1, "table", w->reduction, w->dtype, w->input[j->rank], w->data[j->rank], w->count);
     else if (w->kind == MU_KIND_ALL_TO_ALL)
         j->status = mu__collective_all_to_all(c, 1, "table", w->dtype, w->input[j->rank], w->data[j->rank], w->count);
     else if (w->kind == MU_KIND_PERMUTE)
@@ -575,7 +575,10 @@ static void test_bits_of_parts(void **state)
         bits_of(mu__algorithm(MU_KIND_ALL_REDUCE, "pairwise"), whole, false, false, wanted);
         for (int a = 0; (algorithm = mu__algorithm_at(a)) != NULL; a++)
             for (int i = 0; algorithm->kind == MU_KIND_REDUCE_SCATTER && algorithm->rank_order && i < 10; i++) {
-                const world w = {.kind = MU_KIND_REDUCE_SCATTER, .ranks = ranks, .dtype = MU_F32, .count = BLOCK,
+                const world w = {.kind = MU_KIND_REDUCE_SCATTER,
+                                 .ranks = ranks,
+                                 .dtype = MU_F32,
+                                 .count = BLOCK,
                                  .per_host = some_hosts(algorithm, i / 2)};
                 check_bits_of_parts(algorithm, w, i % 2 && (algorithm->needs & MU_NEEDS_PEERS), wanted);
             }

@@ -29,10 +29,7 @@ static mu_tensor *sliced(mu_tensor *const *in)
 {
     return mu_slice(in[0], (const int64_t[]){0, 1}, (const int64_t[]){-1, 2});
 }
-static mu_tensor *stacked(mu_tensor *const *in)
-{
-    return mu_stack(3, (mu_tensor *const[]){in[0], in[1], in[0]}, 1);
-}
+static mu_tensor *stacked(mu_tensor *const *in) { return mu_stack(3, (mu_tensor *const[]){in[0], in[1], in[0]}, 1); }
 
 // The parts of a cut, put together so that each weighs differently.
 static mu_tensor *together(mu_status status, mu_tensor *a, mu_tensor *b)
@@ -63,8 +60,8 @@ static mu_tensor *places(void) { return mu_tensor_new(MU_I32, 2, (const int64_t[
 static mu_tensor *scattered(mu_tensor *const *in) { return mu_scatter_nd(places(), in[0], 2, (const int64_t[]){4, 2}); }
 static mu_tensor *slices_made_dense(mu_tensor *const *in)
 {
-    return mu_convert_to_tensor(mu_indexed_slices(in[0], mu_reshape(places(), 1, (const int64_t[]){3}), 2,
-                                                  (const int64_t[]){4, 2}));
+    return mu_convert_to_tensor(
+        mu_indexed_slices(in[0], mu_reshape(places(), 1, (const int64_t[]){3}), 2, (const int64_t[]){4, 2}));
 }
 static mu_tensor *gathered(mu_tensor *const *in) { return mu_gather(in[0], places(), 0, 0); }
 

@@ -7,7 +7,7 @@
 
 // ---- einsum -------------------------------------------------------------------------------------
 
-#define EINSUM(name, equation, n)                                  \
+#define EINSUM(name, equation, n) \
     static mu_tensor *name(mu_tensor *const *in) { return mu_einsum(equation, n, in); }
 EINSUM(einsum_matrices, "ij,jk->ik", 2)
 EINSUM(einsum_turned, "ji,kj->ki", 2)
@@ -36,10 +36,7 @@ static mu_tensor *dot_axes(mu_tensor *const *in)
 // ---- Norms and factors --------------------------------------------------------------------------
 
 // Products of all pairs of rows: a trace knows the size of neither axis.
-static mu_tensor *pairs(mu_tensor *x)
-{
-    return mu_multiply(mu_expand_dims(x, 0), mu_expand_dims(x, 1));
-}
+static mu_tensor *pairs(mu_tensor *x) { return mu_multiply(mu_expand_dims(x, 0), mu_expand_dims(x, 1)); }
 static mu_tensor *einsum_unknown_trace(mu_tensor *const *in)
 {
     mu_tensor *gram = mu_matmul_transposed(in[0], in[0], false, true);
@@ -71,10 +68,7 @@ static mu_tensor *norm_one(mu_tensor *const *in) { return mu_norm(in[0], 1, .axi
 static mu_tensor *norm_cubes(mu_tensor *const *in) { return mu_norm(in[0], 3, .axis = 1); }
 static mu_tensor *norm_largest(mu_tensor *const *in) { return mu_norm(in[0], INFINITY, .axis = 1); }
 static mu_tensor *norm_columns(mu_tensor *const *in) { return mu_norm(in[0], 1, MATRICES(-2, -1)); }
-static mu_tensor *norm_frobenius(mu_tensor *const *in)
-{
-    return mu_norm(in[0], MATRICES(-2, -1), .keep_dims = true);
-}
+static mu_tensor *norm_frobenius(mu_tensor *const *in) { return mu_norm(in[0], MATRICES(-2, -1), .keep_dims = true); }
 static mu_tensor *norm_spectral(mu_tensor *const *in) { return mu_norm(in[0], 2, MATRICES(-2, -1)); }
 static mu_tensor *norm_turned(mu_tensor *const *in) { return mu_norm(in[0], 2, MATRICES(2, 0), .keep_dims = true); }
 
@@ -184,9 +178,10 @@ static void test_largest_of_all_values(void **state)
             mu_pool *pool = mu_pool_open();
             const int64_t m = shapes[i][0], n = shapes[i][1];
             mu_tensor *x = composed_tensor(MU_SHAPE(m, n), i + 1, -1, 1), *parts[3];
-            for (int64_t e = 0; kind && e < m * n; e++)  // a rank of one; a diagonal with the largest value at its end
-                ((double *)mu__host_write(x))[e] = kind == 1 ? 1e-100 * (double)(e / n + 1) * (double)(e % n - 1)
-                                                       : e / n == e % n ? (double)(e / n + 1) * 1e100 : 0;
+            for (int64_t e = 0; kind && e < m * n; e++) // a rank of one; a diagonal with the largest value at its end
+                ((double *)mu__host_write(x))[e] = kind == 1        ? 1e-100 * (double)(e / n + 1) * (double)(e % n - 1)
+                                                   : e / n == e % n ? (double)(e / n + 1) * 1e100
+                                                                    : 0;
             assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &x, 0, NULL, parts), MU_OK);
             const mu_tensor *norm = mu_norm(x, 2, MATRICES(0, 1));
             const mu_tensor *before = mu_norm(parts[2], 2, .axis = 0);
@@ -217,8 +212,8 @@ static void test_largest_value_at_ends(void **state)
     assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &largest, 0, NULL, parts), MU_OK);
     assert_true(at(parts[0], 0) == DBL_MAX);
     const double infinite[] = {1, INFINITY, 2, 3};
-    assert_true(isnan(mu_scalar(
-        mu_norm(mu_tensor_new(MU_F64, 2, (const int64_t[]){2, 2}, infinite), 2, MATRICES(0, 1)))));
+    assert_true(
+        isnan(mu_scalar(mu_norm(mu_tensor_new(MU_F64, 2, (const int64_t[]){2, 2}, infinite), 2, MATRICES(0, 1)))));
     const mu_tensor *none = mu_norm(mu_ones(MU_F64, 3, (const int64_t[]){2, 0, 3}), 2, MATRICES(1, 2));
     assert_true(mu_tensor_elements(none) == 2 && at(none, 0) == -INFINITY && at(none, 1) == -INFINITY);
     mu_pool_close(pool);
@@ -252,7 +247,7 @@ static void test_singular_values(void **state)
             const int64_t m = shapes[i][0], n = shapes[i][1], k = MU_MIN(m, n);
             mu_tensor *x = composed_tensor(MU_SHAPE(m, n), i + 1, -1, 1), *parts[3];
             const double scale = kind == 0 ? 1 : kind == 1 ? 1e-200 : 1e200;
-            for (int64_t e = 0; e < m * n; e++)  // every second matrix has a rank of one or two
+            for (int64_t e = 0; e < m * n; e++) // every second matrix has a rank of one or two
                 ((double *)mu__host_write(x))[e] =
                     scale * (kind ? (double)(e / n + 1) * (e % n % 2 ? 2 : 3) : at(x, e));
             assert_int_equal(mu__apply(&mu_op_svd, NULL, 1, &x, 0, NULL, parts), MU_OK);
@@ -273,10 +268,18 @@ static void test_singular_values(void **state)
 static void test_einsum_refuses(void **state)
 {
     (void)state;
-    static const struct { const char *equation, *part; } wrong[] = {
-        {"ij,jk->iz", "no operand has"}, {"ij,jk->ii", "twice"}, {"ij,jk->ik->", "->"}, {"ij,jk,kl->il", "3 operands"},
-        {"i$,jk->i", "cannot be read"}, {"ijk,jk->i", "names 3 axes"}, {"ij,kj->ik", "sizes must be equal"},
-        {"...j,jk->k", "must have it too"}, {"ii,jk->i", "one letter"},
+    static const struct {
+        const char *equation, *part;
+    } wrong[] = {
+        {"ij,jk->iz", "no operand has"},
+        {"ij,jk->ii", "twice"},
+        {"ij,jk->ik->", "->"},
+        {"ij,jk,kl->il", "3 operands"},
+        {"i$,jk->i", "cannot be read"},
+        {"ijk,jk->i", "names 3 axes"},
+        {"ij,kj->ik", "sizes must be equal"},
+        {"...j,jk->k", "must have it too"},
+        {"ii,jk->i", "one letter"},
     };
     mu_pool *pool = mu_pool_open();
     mu_tensor *in[] = {composed_tensor(MU_SHAPE(2, 3), 1, 0, 1), composed_tensor(MU_SHAPE(3, 4), 2, 0, 1)};

@@ -100,8 +100,8 @@ static void test_distributions(void **state)
     mu_pool *pool = mu_pool_open();
     const double shapes[] = {0.4, 1, 6}, rates[] = {0.7, 9, 60};
     const int64_t three = 3, n = 40000, dims[] = {n, 3};
-    const mu_tensor *gamma = mu_stateless_random_gamma(seed(), mu_tensor_new(MU_F64, 1, &three, shapes),
-                                                       mu_constant(MU_F64, 2), 2, dims);
+    const mu_tensor *gamma =
+        mu_stateless_random_gamma(seed(), mu_tensor_new(MU_F64, 1, &three, shapes), mu_constant(MU_F64, 2), 2, dims);
     const mu_tensor *counts =
         mu_stateless_random_poisson(seed(), mu_tensor_new(MU_F64, 1, &three, rates), MU_I64, 2, dims);
     for (int i = 0; i < 3; i++) {
@@ -143,8 +143,8 @@ static void test_narrow_indices(void **state)
     const mu_dtype dtypes[] = {MU_I8, MU_I16, MU_I32, MU_I64};
     for (size_t k = 0; k < MU_COUNT(dtypes); k++) {
         mu_tensor *narrow = mu_cast(mu_tensor_new(MU_I64, 1, (const int64_t[]){2}, (const int64_t[]){3, 1}), dtypes[k]);
-        mu_value *slices = mu_indexed_slices(mu_ones(MU_F32, 2, (const int64_t[]){2, 2}), narrow, 2,
-                                             (const int64_t[]){4, 2});
+        mu_value *slices =
+            mu_indexed_slices(mu_ones(MU_F32, 2, (const int64_t[]){2, 2}), narrow, 2, (const int64_t[]){4, 2});
         assert_non_null(slices);
         assert_int_equal(mu_tensor_dtype(mu_at(slices, 1)), k == 3 ? MU_I64 : MU_I32);
         const mu_tensor *dense = mu_convert_to_tensor(slices);

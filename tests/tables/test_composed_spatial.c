@@ -40,8 +40,8 @@ static mu_tensor *resized(mu_tensor *const *in) { return mu_image_resize(in[0], 
 // Two transforms for two images, with places beyond all edges: a rotation with scaling, and a projection.
 static mu_tensor *moved(mu_tensor *const *in, const char *fill_mode)
 {
-    static const float both[] = {1.3f, -.6f, -1.1f, .7f, .9f, -.4f, 0, 0,
-                                 -.8f, .3f, 3.2f, .2f, 1.6f, -2.3f, .1f, -.05f};
+    static const float both[] = {1.3f, -.6f, -1.1f, .7f, .9f,  -.4f,  0,   0,
+                                 -.8f, .3f,  3.2f,  .2f, 1.6f, -2.3f, .1f, -.05f};
     mu_tensor *transforms = mu_tensor_new(MU_F32, 2, (int64_t[]){2, 8}, both);
     return mu_image_affine_transform(in[0], transforms, .fill_mode = fill_mode, .fill_value = .5);
 }

@@ -24,29 +24,29 @@ static mu_value *no_arguments(void) { return mu_list(MU_END); }
 
 // ---- The callbacks ------------------------------------------------------------------------------
 
-#define EXITS(result, name, parameters)         \
-    static result name parameters               \
-    {                                           \
-        try_to_exit();                          \
-        return 0;                               \
+#define EXITS(result, name, parameters) \
+    static result name parameters       \
+    {                                   \
+        try_to_exit();                  \
+        return 0;                       \
     }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
-EXITS(mu_value *, in_body, (mu_value *arguments, void *arg))
-EXITS(mu_tensor *, in_condition, (mu_value *arguments, void *arg))
-EXITS(mu_value *, in_merge, (mu_strategy *strategy, mu_value *arguments, void *arg))
-EXITS(mu_value *, in_update, (mu_variable *variable, mu_value *arguments, void *arg))
+EXITS(mu_value *, in_body, (mu_value * arguments, void *arg))
+EXITS(mu_tensor *, in_condition, (mu_value * arguments, void *arg))
+EXITS(mu_value *, in_merge, (mu_strategy * strategy, mu_value *arguments, void *arg))
+EXITS(mu_value *, in_update, (mu_variable * variable, mu_value *arguments, void *arg))
 EXITS(mu_value *, in_values, (const mu_value_context *context, void *arg))
 EXITS(mu_dataset *, in_input, (const mu_input_context *context, void *arg))
 EXITS(mu_tensor *, in_reduction, (mu_reduce_op op, int n, mu_tensor *const *parts, void *arg))
-EXITS(mu_value *, in_step, (mu_value *state, mu_value *element, void *arg))
-EXITS(mu_value *, in_backward, (mu_value *arguments, mu_value *results, mu_value *gradients, void *arg))
+EXITS(mu_value *, in_step, (mu_value * state, mu_value *element, void *arg))
+EXITS(mu_value *, in_backward, (mu_value * arguments, mu_value *results, mu_value *gradients, void *arg))
 EXITS(mu_tensor *, in_initial_value, (void *arg))
-EXITS(mu_tensor *, in_loss, (mu_tensor *y_true, mu_tensor *y_pred, void *arg))
-EXITS(mu_status, in_metric, (mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights, void *arg))
+EXITS(mu_tensor *, in_loss, (mu_tensor * y_true, mu_tensor *y_pred, void *arg))
+EXITS(mu_status, in_metric, (mu_metric * metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights, void *arg))
 EXITS(double, in_result, (const double *sums, void *arg))
 EXITS(mu_tensor *, in_draw, (mu_dtype dtype, const mu_shape *shape, void *arg))
-EXITS(mu_value *, in_call, (mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg))
+EXITS(mu_value *, in_call, (mu_layer * layer, mu_value *inputs, const mu_call_context *context, void *arg))
 EXITS(mu_status, in_kernel, (const mu_array *in, const mu_array *out, void *arg))
 EXITS(int, in_partitioner, (const mu_shape *shape, mu_dtype dtype, int64_t parts[MU_MAX_RANK], void *arg))
 #undef EXITS
@@ -166,12 +166,18 @@ typedef struct row {
 } row;
 
 static const row rows[] = {
-#define ROW(name) {#name, name}
-    ROW(merge_alone), ROW(merge_eager), ROW(merge_traced), ROW(replicas), ROW(replica_alone), ROW(traced),
-    ROW(called_in_scope), ROW(non_slot), ROW(non_slot_default), ROW(update), ROW(values), ROW(datasets),
-    ROW(reduction), ROW(initial_value), ROW(partitioner), ROW(branch), ROW(loop_condition), ROW(scan),
-    ROW(map_rows), ROW(map_vectorized), ROW(recompute), ROW(custom_forward), ROW(custom_backward), ROW(own_loss),
-    ROW(metric_update), ROW(metric_result), ROW(layer), ROW(initializer), ROW(dataset_map), ROW(kernel),
+#define ROW(name)   \
+    {               \
+#name, name \
+    }
+    ROW(merge_alone),      ROW(merge_eager),    ROW(merge_traced),    ROW(replicas),
+    ROW(replica_alone),    ROW(traced),         ROW(called_in_scope), ROW(non_slot),
+    ROW(non_slot_default), ROW(update),         ROW(values),          ROW(datasets),
+    ROW(reduction),        ROW(initial_value),  ROW(partitioner),     ROW(branch),
+    ROW(loop_condition),   ROW(scan),           ROW(map_rows),        ROW(map_vectorized),
+    ROW(recompute),        ROW(custom_forward), ROW(custom_backward), ROW(own_loss),
+    ROW(metric_update),    ROW(metric_result),  ROW(layer),           ROW(initializer),
+    ROW(dataset_map),      ROW(kernel),
 #undef ROW
 };
 

@@ -10,7 +10,7 @@
 #include "op_case.h"
 
 enum { FIRST = 1, SECOND = 2, ODD = 4, ONE = 8, EMPTY = 16, BROADCAST = 32, ALL = 63 };
-enum { SMALL = 40 };  // elements up to which every axis is tried with size 1
+enum { SMALL = 40 }; // elements up to which every axis is tried with size 1
 
 // ---- Rules and differences ----------------------------------------------------------------------
 
@@ -176,7 +176,11 @@ static unsigned shown_by(const op_case *c)
 }
 
 // Ops for which one of the properties cannot be tested.
-static const struct { const char *name; unsigned lacks; const char *why; } exempt[] = {
+static const struct {
+    const char *name;
+    unsigned lacks;
+    const char *why;
+} exempt[] = {
     {"relu_grad", BROADCAST, "an engine's row, whose operands have one shape"},
     {"tanh_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
     {"sigmoid_grad", BROADCAST, "a gradient's row, whose operands have one shape"},
@@ -273,7 +277,9 @@ static int check_op(const mu_op *op, unsigned *shown)
 // ---- All ops -----------------------------------------------------------------------------------
 
 // Ops whose gradients other suites check: they act on resources, hold graphs, or their shapes follow from elements.
-static const struct { const char *name, *where; } elsewhere[] = {
+static const struct {
+    const char *name, *where;
+} elsewhere[] = {
     {"inner_read", "unit/graph/test_control_state.c"},
     {"stateless_random_gamma", "test_composed_segments.c, by the derivative of means"},
     {"segment_sum", "test_composed_segments.c"},
@@ -300,8 +306,9 @@ static bool is_elsewhere(const mu_op *op)
 
 static int report(const mu_op *op, unsigned missing)
 {
-    static const char *const names[] = {"the gradient",      "the gradient of the gradient", "odd sizes",
-                                        "an axis of size 1", "an empty axis",                "operands that broadcast"};
+    static const char *const names[] = {"the gradient",  "the gradient of the gradient",
+                                        "odd sizes",     "an axis of size 1",
+                                        "an empty axis", "operands that broadcast"};
     for (int bit = 0; bit < 6; bit++)
         if (missing >> bit & 1)
             print_message("%s: no sample checks %s\n", op->name, names[bit]);

@@ -18,12 +18,12 @@ const char *__asan_default_options(void) { return "allocator_may_return_null=1:m
 
 // ---- What the rows use --------------------------------------------------------------------------
 
-#define DIMS(...) ((const int64_t[8]){__VA_ARGS__})
-#define AXES(...) ((const int[16]){__VA_ARGS__})
+#define DIMS(...)            ((const int64_t[8]){__VA_ARGS__})
+#define AXES(...)            ((const int[16]){__VA_ARGS__})
 #define LONGS(first, second) mu_tensor_new(MU_I64, 1, DIMS(2), (int64_t[]){first, second})
-#define MANY ((mu_tensor *const[]){x, x, x})
-#define WIDE ((mu_tensor *const[]){wide, wide, wide})
-#define FEW(n) ((n) > 3 ? 3 : (n))  // a list's length is the caller's word: here a list has three
+#define MANY                 ((mu_tensor *const[]){x, x, x})
+#define WIDE                 ((mu_tensor *const[]){wide, wide, wide})
+#define FEW(n)               ((n) > 3 ? 3 : (n)) // a list's length is the caller's word: here a list has three
 
 static mu_tensor *x, *one, *truth, *indices, *seed, *image, *kernel, *pixel, *sequence, *filter, *volume, *cube, *wide,
     *empty;
@@ -91,8 +91,14 @@ static int int_at(const hostile *h, int place, int good)
 #define I(place, good) int_at(h, place, good)
 #define L(place, good) number_at(h, place, good)
 
-#define OP(name, n, call) static mu_tensor *run_##name(const hostile *h) { (void)h; return call; }
-#define STAGE(name, n, call) static mu_dataset *run_##name(const hostile *h) { return call; }
+#define OP(name, n, call)                          \
+    static mu_tensor *run_##name(const hostile *h) \
+    {                                              \
+        (void)h;                                   \
+        return call;                               \
+    }
+#define STAGE(name, n, call) \
+    static mu_dataset *run_##name(const hostile *h) { return call; }
 #include "hostile.def"
 #undef OP
 #undef STAGE
@@ -103,7 +109,7 @@ static const struct row {
     mu_tensor *(*op)(const hostile *h);
     mu_dataset *(*stage)(const hostile *h);
 } rows[] = {
-#define OP(name, n, call) {#name, n, run_##name, NULL},
+#define OP(name, n, call)    {#name, n, run_##name, NULL},
 #define STAGE(name, n, call) {#name, n, NULL, run_##name},
 #include "hostile.def"
 #undef OP
@@ -112,8 +118,8 @@ static const struct row {
 
 // 2^58 elements can be counted but not stored; 2^32 + 1 becomes 1 if it is truncated to 32 bits.
 static const int64_t numbers[] = {
-    INT64_MIN, INT64_MIN + 1, INT64_MIN / 2, -((int64_t)1 << 32), INT_MIN, -1000, -2, -1, 0,
-    (int64_t)1 << 58, (int64_t)1 << 60, (int64_t)1 << 62, INT64_MAX / 2, INT64_MAX - 1, INT64_MAX,
+    INT64_MIN, INT64_MIN + 1,    INT64_MIN / 2,    -((int64_t)1 << 32), INT_MIN,       -1000,         -2,        -1,
+    0,         (int64_t)1 << 58, (int64_t)1 << 60, (int64_t)1 << 62,    INT64_MAX / 2, INT64_MAX - 1, INT64_MAX,
 };
 
 // ---- Running ------------------------------------------------------------------------------------
@@ -148,7 +154,7 @@ static void check_outcome(const char *how, bool worked)
         wrong += print_failure(how, &error);
     if (!worked && error.code != MU_INVALID_ARGUMENT && error.code != MU_RESOURCE_EXHAUSTED &&
         error.code != MU_OUT_OF_RANGE && error.code != MU_UNIMPLEMENTED && error.code != MU_NOT_FOUND &&
-        !(running->stage && error.code == MU_FAILED_PRECONDITION))  // a shard of MU_SHARD_HINT
+        !(running->stage && error.code == MU_FAILED_PRECONDITION)) // a shard of MU_SHARD_HINT
         wrong += print_failure(how, &error);
 }
 
@@ -163,10 +169,7 @@ static bool gradient_works(void)
     return y && mu_error_code() == MU_OK;
 }
 
-static void run_eagerly(void)
-{
-    check_outcome("eagerly", gradient_works());
-}
+static void run_eagerly(void) { check_outcome("eagerly", gradient_works()); }
 
 static mu_value *traced(mu_value *arguments, void *arg)
 {

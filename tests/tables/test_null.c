@@ -60,7 +60,7 @@ static mu_cluster *tpu;
 static mu_strategy *on_tpu;
 static mu_tpu_device_assignment *assignment;
 static mu_tensor *out[8], *late;
-#define LATE 1000000  // a step that no gradient is behind
+#define LATE 1000000 // a step that no gradient is behind
 static int64_t counts[MU_MAX_RANK];
 static int place[MU_TPU_RANK];
 static const int origin[MU_TPU_RANK];
@@ -236,7 +236,8 @@ static void drop_dlpack(void *managed)
 }
 static void finish(mu_value *loop)
 {
-    while (loop && mu_each_next(loop)) { }
+    while (loop && mu_each_next(loop)) {
+    }
 }
 
 static void make_tensors(void)
@@ -314,8 +315,7 @@ static void make_objects(void)
     hinge = mu_hinge_loss();
     optimizer = mu_sgd();
     schedule = mu_exponential_decay(.5, 9, .5);
-    mu_compile(compiled, .optimizer = mu_sgd(),
-               .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
+    mu_compile(compiled, .optimizer = mu_sgd(), .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
     history = mu_fit(compiled, pairs, .verbose = MU_VERBOSE_SILENT);
     checkpoint = mu_checkpoint_new(.model = model);
     manager = mu_checkpoint_manager_new(checkpoint, folder);
@@ -372,30 +372,32 @@ static double of_shape(mu_shape answer)
         number = number * 31 + (double)answer.dims[axis];
     return number;
 }
-#define ANSWER(call)                                                                                            \
+#define ANSWER(call) \
     _Generic((call), bool: of_number, int: of_number, unsigned: of_number, int64_t: of_number,                 \
              uint64_t: of_number, double: of_number, char *: of_text, const char *: of_text,                   \
              mu_string: of_string, mu_shape: of_shape, default: of_pointer)(call)
-#define ASKED(name, call)                                         \
-    static double answer_##name(void)                             \
-    {                                                             \
-        const int missing = NONE_MISSING;                         \
-        unsigned optional = 0;                                    \
-        (void)missing, (void)optional;                            \
-        return ANSWER(call);                                      \
+#define ASKED(name, call)                 \
+    static double answer_##name(void)     \
+    {                                     \
+        const int missing = NONE_MISSING; \
+        unsigned optional = 0;            \
+        (void)missing, (void)optional;    \
+        return ANSWER(call);              \
     }
 
-#define ROW(name, n, call)                                        \
-    static unsigned call_##name(int missing)                      \
-    {                                                             \
-        unsigned optional = 0;                                    \
-        (void)missing;                                            \
-        (void)(call);                                             \
-        return optional;                                          \
+#define ROW(name, n, call)                   \
+    static unsigned call_##name(int missing) \
+    {                                        \
+        unsigned optional = 0;               \
+        (void)missing;                       \
+        (void)(call);                        \
+        return optional;                     \
     }
 #define BAD ROW
 #define ANY ROW
-#define ASK(name, n, call) ROW(name, n, call) ASKED(name, call)
+#define ASK(name, n, call) \
+    ROW(name, n, call)     \
+    ASKED(name, call)
 #define QUERY ASK
 #include "null_objects.def"
 #include "null_servers.def"
@@ -410,11 +412,11 @@ static double of_shape(mu_shape answer)
 #undef QUERY
 
 #define LINE(name, n, kind, answer) {#name, n, kind, call_##name, answer},
-#define ROW(name, n, call) LINE(name, n, WORKS, NULL)
-#define BAD(name, n, call) LINE(name, n, FAILS, NULL)
-#define ANY(name, n, call) LINE(name, n, ANSWERS, NULL)
-#define ASK(name, n, call) LINE(name, n, WORKS, answer_##name)
-#define QUERY(name, n, call) LINE(name, n, ANSWERS, answer_##name)
+#define ROW(name, n, call)          LINE(name, n, WORKS, NULL)
+#define BAD(name, n, call)          LINE(name, n, FAILS, NULL)
+#define ANY(name, n, call)          LINE(name, n, ANSWERS, NULL)
+#define ASK(name, n, call)          LINE(name, n, WORKS, answer_##name)
+#define QUERY(name, n, call)        LINE(name, n, ANSWERS, answer_##name)
 static const struct row {
     const char *name;
     int arguments;
@@ -437,7 +439,7 @@ static const struct row {
 static volatile struct progress {
     int row, missing, failures;
     bool begun;
-} *progress;
+} * progress;
 
 static void complain(const struct row *row, int missing, const char *what)
 {

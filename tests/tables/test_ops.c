@@ -35,8 +35,14 @@ static mu_status run_kernel(const op_case *c, mu_tensor *const *in, mu_kernel_ru
         out[i] = guarded(mu__spec_bytes(&c->out[i]), fill);
         out_views[i] = (mu_view){c->out[i].dtype, c->out[i].shape, out[i]};
     }
-    mu_kernel kernel = {.op = c->op, .attrs = c->sample->attrs, .n_in = c->sample->n_in, .n_out = c->n_out,
-                        .in = in_views, .out = out_views, .team = &alone, .state = state,
+    mu_kernel kernel = {.op = c->op,
+                        .attrs = c->sample->attrs,
+                        .n_in = c->sample->n_in,
+                        .n_out = c->n_out,
+                        .in = in_views,
+                        .out = out_views,
+                        .team = &alone,
+                        .state = state,
                         .scratch = scratch ? guarded(scratch, 0x11) : NULL};
     mu_status status = run(&kernel);
     free(kernel.scratch);
@@ -142,14 +148,22 @@ static int compare_outputs(const op_case *c, void **fast, void **plain)
 }
 
 static const char *const isas[] = {"base", "avx2", "avx512"};
-static int n_compared[MU_COUNT(isas)][MOST_OPS];  // outputs of each op's fast kernel, by any_op_at's number
+static int n_compared[MU_COUNT(isas)][MOST_OPS]; // outputs of each op's fast kernel, by any_op_at's number
 
 // Ops whose fast kernel takes every type and shape.
 static bool must_accept(const mu_op *op)
 {
-    static const char *const names[] = {"matmul", "matmul_bias", "conv2d", "conv2d_bias", "conv3d",
-                                        "conv2d_input_grad", "conv3d_input_grad", "conv2d_filter_grad",
-                                        "conv3d_filter_grad", "batch_norm_training", "batch_norm_grad",
+    static const char *const names[] = {"matmul",
+                                        "matmul_bias",
+                                        "conv2d",
+                                        "conv2d_bias",
+                                        "conv3d",
+                                        "conv2d_input_grad",
+                                        "conv3d_input_grad",
+                                        "conv2d_filter_grad",
+                                        "conv3d_filter_grad",
+                                        "batch_norm_training",
+                                        "batch_norm_grad",
                                         "bias_add_grad"};
     for (size_t i = 0; i < MU_COUNT(names); i++)
         if (strcmp(op->name, names[i]) == 0)
@@ -160,8 +174,13 @@ static bool must_accept(const mu_op *op)
 // Compares the fast kernel under one instruction set with what the plain loops wrote.
 static int check_fast(const op_case *c, mu_tensor *const *in, void **plain, int *compared)
 {
-    mu_prepare prepare = {.op = c->op, .attrs = c->sample->attrs, .n_in = c->sample->n_in, .n_out = c->n_out,
-                          .in = c->in, .out = c->out, .team = &alone};
+    mu_prepare prepare = {.op = c->op,
+                          .attrs = c->sample->attrs,
+                          .n_in = c->sample->n_in,
+                          .n_out = c->n_out,
+                          .in = c->in,
+                          .out = c->out,
+                          .team = &alone};
     int wrong = 0;
     if (c->op->cpu.prepare && c->op->cpu.prepare(&prepare) != MU_OK) {
         describe(c, "the fast kernel cannot be prepared");
@@ -244,8 +263,8 @@ static void measure(op_case *c, mu_tensor *const *in)
     mu_view views[MOST_INPUTS];
     for (int i = 0; i <= last; i++)
         views[i] = (mu_view){c->in[i].dtype, c->in[i].shape, mu__host_write(in[i])};
-    const mu_kernel kernel = {.op = c->op, .attrs = c->sample->attrs, .n_in = last + 1, .n_out = c->n_out, .in = views,
-                              .team = &alone};
+    const mu_kernel kernel = {
+        .op = c->op, .attrs = c->sample->attrs, .n_in = last + 1, .n_out = c->n_out, .in = views, .team = &alone};
     assert_int_equal(c->op->measure(&kernel, c->out), MU_OK);
 }
 
@@ -331,7 +350,7 @@ static int count_compared(size_t isa, int *left_out)
 
 static void test_fast_kernels_agree_with_plain_ones(void **state)
 {
-    enum { FLOOR = 182 };  // ops whose fast kernel was compared on 29 November 2026
+    enum { FLOOR = 182 }; // ops whose fast kernel was compared on 29 November 2026
     static const int64_t factors[] = {0, 3, 17};
     const char *own = mu__kernels()->isa;
     int wrong = 0, left_out = 0;

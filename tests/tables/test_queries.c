@@ -24,17 +24,14 @@ typedef struct world {
     mu_tensor_file *file;
 } world;
 
-static double text(const char *text)
-{
-    return text ? text[0] : -1;
-}
+static double text(const char *text) { return text ? text[0] : -1; }
 
 typedef double ask(world *w);
-#define QUERY(name, expression)        \
-    static double name(world *w)       \
-    {                                  \
-        (void)w;                       \
-        return (double)(expression);   \
+#define QUERY(name, expression)      \
+    static double name(world *w)     \
+    {                                \
+        (void)w;                     \
+        return (double)(expression); \
     }
 QUERY(device_count, mu_strategy_device_count(w->strategy))
 QUERY(device, text(mu_strategy_device(w->strategy, 1)))
@@ -119,19 +116,90 @@ static const struct {
     ask *ask;
     bool fails;
 } rows[] = {
-#define ROW(name) {#name, name, false}
-#define FAILS(name) {#name, name, true}
-    ROW(device_count), ROW(device), FAILS(no_device), FAILS(no_devices), ROW(parameter_count), ROW(parameter_device),
-    ROW(parameter_devices), ROW(strategy_name), ROW(replicas), ROW(workers), ROW(worker), ROW(checkpoints),
-    ROW(replica_count), ROW(strategy_there), ROW(cross_replica), ROW(sum), FAILS(no_sum), ROW(ring), FAILS(no_ring),
-    ROW(type), FAILS(no_type), ROW(policy), FAILS(no_policy), ROW(mode), FAILS(no_mode),
-    ROW(batch_size), FAILS(no_batch_size), ROW(devices), ROW(device_name), ROW(variable_name), ROW(variable_dtype),
-    ROW(variable_rank), ROW(trainable), ROW(copies), ROW(copy_name), ROW(owner), ROW(made_in), ROW(dtype), ROW(dim),
-    ROW(how_many), ROW(data), ROW(number), FAILS(no_number), ROW(count), ROW(kind), ROW(key), ROW(element),
-    ROW(cardinality), ROW(task_type), ROW(task_id), ROW(layer_name), ROW(environment), ROW(accelerators), ROW(source),
-    ROW(master), ROW(chief), ROW(cluster_workers), ROW(cluster_worker), ROW(coordinator), FAILS(no_cluster), ROW(jobs),
-    ROW(job), ROW(tasks), FAILS(no_tasks), ROW(address), ROW(json), ROW(leader), ROW(latest), ROW(parameters),
-    ROW(layer), ROW(metric), ROW(traces), ROW(tensors), ROW(tensor_found), ROW(tensor_name), ROW(version),
+#define ROW(name)          \
+    {                      \
+#name, name, false \
+    }
+#define FAILS(name)       \
+    {                     \
+#name, name, true \
+    }
+    ROW(device_count),
+    ROW(device),
+    FAILS(no_device),
+    FAILS(no_devices),
+    ROW(parameter_count),
+    ROW(parameter_device),
+    ROW(parameter_devices),
+    ROW(strategy_name),
+    ROW(replicas),
+    ROW(workers),
+    ROW(worker),
+    ROW(checkpoints),
+    ROW(replica_count),
+    ROW(strategy_there),
+    ROW(cross_replica),
+    ROW(sum),
+    FAILS(no_sum),
+    ROW(ring),
+    FAILS(no_ring),
+    ROW(type),
+    FAILS(no_type),
+    ROW(policy),
+    FAILS(no_policy),
+    ROW(mode),
+    FAILS(no_mode),
+    ROW(batch_size),
+    FAILS(no_batch_size),
+    ROW(devices),
+    ROW(device_name),
+    ROW(variable_name),
+    ROW(variable_dtype),
+    ROW(variable_rank),
+    ROW(trainable),
+    ROW(copies),
+    ROW(copy_name),
+    ROW(owner),
+    ROW(made_in),
+    ROW(dtype),
+    ROW(dim),
+    ROW(how_many),
+    ROW(data),
+    ROW(number),
+    FAILS(no_number),
+    ROW(count),
+    ROW(kind),
+    ROW(key),
+    ROW(element),
+    ROW(cardinality),
+    ROW(task_type),
+    ROW(task_id),
+    ROW(layer_name),
+    ROW(environment),
+    ROW(accelerators),
+    ROW(source),
+    ROW(master),
+    ROW(chief),
+    ROW(cluster_workers),
+    ROW(cluster_worker),
+    ROW(coordinator),
+    FAILS(no_cluster),
+    ROW(jobs),
+    ROW(job),
+    ROW(tasks),
+    FAILS(no_tasks),
+    ROW(address),
+    ROW(json),
+    ROW(leader),
+    ROW(latest),
+    ROW(parameters),
+    ROW(layer),
+    ROW(metric),
+    ROW(traces),
+    ROW(tensors),
+    ROW(tensor_found),
+    ROW(tensor_name),
+    ROW(version),
 #undef ROW
 #undef FAILS
 };
@@ -186,7 +254,7 @@ static void answers_in_spite_of_an_error(void **state)
         expect_error(MU_ABORTED, "the first");
     }
     mu_fail(MU_ABORTED, "the first");
-    assert_int_equal(mu_cluster_set_task_id(w.cluster, 0), MU_ABORTED);  // no query: does nothing
+    assert_int_equal(mu_cluster_set_task_id(w.cluster, 0), MU_ABORTED); // no query: does nothing
     assert_int_equal(mu_cluster_task_id(w.cluster), 1);
     expect_error(MU_ABORTED, "the first");
     assert_int_equal(remove_folder(folder), 2);

@@ -5,10 +5,7 @@
 #include "model/metrics/metric.h"
 #include "recipes.h"
 
-static mu_model *dropout_model(void)
-{
-    return mu_sequential(relu_dense(9), mu_dropout(.3), mu_dense(4));
-}
+static mu_model *dropout_model(void) { return mu_sequential(relu_dense(9), mu_dropout(.3), mu_dense(4)); }
 
 static outcome train(const struct recipe *recipe, int kind)
 {

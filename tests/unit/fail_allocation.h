@@ -12,8 +12,8 @@
 #include <cmocka.h>
 
 typedef struct allocation_failed {
-    bool reached;  // fn makes so many allocations
-    bool failed;   // fn left an error
+    bool reached; // fn makes so many allocations
+    bool failed;  // fn left an error
 } allocation_failed;
 
 // Runs fn(arg) with the n-th allocation failing, in a pool of its own. The error must be RESOURCE_EXHAUSTED, and no

@@ -7,9 +7,8 @@
 
 const char *mu__kind_name(mu_collective_kind kind)
 {
-    static const char *const names[] = {"all_reduce", "all_gather",     "broadcast",
-                                        "all_to_all", "reduce_scatter", "barrier",
-                                        "collective_permute"};
+    static const char *const names[] = {"all_reduce",     "all_gather", "broadcast",         "all_to_all",
+                                        "reduce_scatter", "barrier",    "collective_permute"};
     return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
 }
 
@@ -53,8 +52,7 @@ const char *mu__signature_text(const mu_signature *signature, char text[MU_TEXT_
 {
     const mu_collective_kind kind = (mu_collective_kind)signature->same.kind;
     int n = append(text, 0, "%s \"%.*s\" (run %lld, op %lld", mu__kind_name(kind), MU_SIGNATURE_NAME,
-                   signature->same.name,
-                   (long long)signature->same.run, (long long)signature->same.number);
+                   signature->same.name, (long long)signature->same.run, (long long)signature->same.number);
     if (kind != MU_KIND_BARRIER)
         n = append_operand(signature, text, n);
     if (kind == MU_KIND_ALL_REDUCE || kind == MU_KIND_REDUCE_SCATTER)
@@ -94,15 +92,16 @@ static const struct remedy {
     mu_status code;
     const char *text;
 } remedies[] = {
-    [OTHER_PROGRAM] = {MU_INVALID_ARGUMENT,
-                       "Every replica must run the same collectives in the same order with the same "
-                       "names; look for what only some of them do."},
-    [OTHER_OPERATION] = {MU_INTERNAL, "Every replica must run the same collectives in the same order with the same "
-                                      "operations and types."},
+    [OTHER_PROGRAM] = {MU_INVALID_ARGUMENT, "Every replica must run the same collectives in the same order with the "
+                                            "same names; look for what only some of them do."},
+    [OTHER_OPERATION] =
+        {MU_INTERNAL,
+         "Every replica must run the same collectives in the same order with the same operations and types."},
     [OTHER_SHAPE] = {MU_INVALID_ARGUMENT, "Every replica must bring the same shapes, and the same axis to a gather or "
                                           "scatter; compare how they compute this tensor."},
-    [OTHER_ARGUMENT] = {MU_INVALID_ARGUMENT, "Every replica must run the same collectives in the same order with the "
-                                             "same counts and roots."},
+    [OTHER_ARGUMENT] =
+        {MU_INVALID_ARGUMENT,
+         "Every replica must run the same collectives in the same order with the same counts and roots."},
     [OTHER_PAIRS] = {MU_INVALID_ARGUMENT, "Every replica must give a collective_permute the same pairs."},
 };
 
@@ -155,17 +154,15 @@ void mu__complain_of_peer(const member *m, mu_status status, const char *what)
     char peer[MU_RANK_BYTES];
     mu__rank_text(m->group, MU_MAX(m->channel.waiting_for, 0), peer);
     if (status == MU_UNAVAILABLE)
-        mu__error(
-            status,
-            "The connection of rank %d of group \"%s\" to %s ended in %s; the processes or the network between them "
-            "failed.",
-            m->channel.rank, m->group->name, peer, what);
+        mu__error(status,
+                  "The connection of rank %d of group \"%s\" to %s ended in %s; the processes or the network between "
+                  "them failed.",
+                  m->channel.rank, m->group->name, peer, what);
     else if (status == MU_DATA_LOSS)
-        mu__error(
-            status,
-            "Rank %d of group \"%s\" received invalid data from %s in %s; the memory there or the network is faulty, "
-            "or the data was changed on the way (MUSTER_ENCRYPT=1 detects that).",
-            m->channel.rank, m->group->name, peer, what);
+        mu__error(status,
+                  "Rank %d of group \"%s\" received invalid data from %s in %s; the memory there or the network is "
+                  "faulty, or the data was changed on the way (MUSTER_ENCRYPT=1 detects that).",
+                  m->channel.rank, m->group->name, peer, what);
     else
         mu__error(status,
                   "Rank %d of group \"%s\" received a message of the wrong size or out of order from %s in %s; all "
@@ -179,7 +176,7 @@ static bool is_missing(const member *m, int rank)
 {
     const mu_channel *channel = &m->channel;
     return m->awaited != 0 && channel->waiting_for < 0 ? !mu__work_has_come(m, rank)
-                                                    : !m->group->transport->has_come(channel, rank);
+                                                       : !m->group->transport->has_come(channel, rank);
 }
 
 const char *mu__missing_text(const member *m, char text[MU_TEXT_BYTES])

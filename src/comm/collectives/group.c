@@ -103,11 +103,10 @@ mu_status mu__fail_wait(member *m, mu_status status)
     if (status == MU_UNAVAILABLE && hear_of_end(m))
         return mu__fail_group(m->group);
     if (status == MU_DEADLINE_EXCEEDED)
-        mu__error(
-            status,
-            "%s did not come to %s of group \"%s\" within %g s; rank %d waits there. Check what the missing process "
-            "is doing, or raise MUSTER_TIMEOUT.",
-            mu__missing_text(m, who), what, m->group->name, m->channel.timeout, m->channel.rank);
+        mu__error(status,
+                  "%s did not come to %s of group \"%s\" within %g s; rank %d waits there. Check what the missing "
+                  "process is doing, or raise MUSTER_TIMEOUT.",
+                  mu__missing_text(m, who), what, m->group->name, m->channel.timeout, m->channel.rank);
     else
         mu__complain_of_peer(m, status, what);
     return mu__fail_group(m->group);
@@ -159,17 +158,16 @@ static void wait_until_others_left(member *m)
 static mu_status check_reset(const mu_group *group)
 {
     if (group->joined.mesh != NULL)
-        return mu__error(
-            MU_FAILED_PRECONDITION,
-            "Group \"%s\" cannot be reset: it has ranks in other processes, and their job has failed. Start "
-            "the job again, from the last checkpoint.",
-            group->name);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "Group \"%s\" cannot be reset: it has ranks in other processes, and their job has failed. "
+                         "Start the job again, from the last checkpoint.",
+                         group->name);
     for (int i = 0; i < mu__n_local(group); i++)
         if (group->transport->is_inside(&group->members[i].channel, group->members[i].channel.rank))
-            return mu__error(MU_FAILED_PRECONDITION,
-                             "Group \"%s\" cannot be reset while rank %d is in a collective; wait until "
-                             "every rank has returned.",
-                             group->name, i);
+            return mu__error(
+                MU_FAILED_PRECONDITION,
+                "Group \"%s\" cannot be reset while rank %d is in a collective; wait until every rank has returned.",
+                group->name, i);
     return MU_OK;
 }
 
@@ -280,12 +278,11 @@ mu_status mu__agree(member *m, const mu_collective_call *c)
                              "exchange the counts first.",
                              c->name, m->group->name, rank, (long long)mu__signature_of(m, rank)->count,
                              (long long)m->counts[rank]);
-    return areas_are_valid(m, c)
-               ? MU_OK
-               : mu__error(MU_DATA_LOSS,
-                           "In %s \"%s\" of group \"%s\" a process reports data outside the shared memory; that "
-                           "process's memory is damaged.",
-                           mu__kind_name(c->kind), c->name, m->group->name);
+    return areas_are_valid(m, c) ? MU_OK
+                                 : mu__error(MU_DATA_LOSS,
+                                             "In %s \"%s\" of group \"%s\" a process reports data outside the shared "
+                                             "memory; that process's memory is damaged.",
+                                             mu__kind_name(c->kind), c->name, m->group->name);
 }
 
 typedef struct rendezvous {
@@ -347,8 +344,8 @@ void mu__write_signature(member *m, const mu_collective_call *c, int64_t window)
     if (!valid(m, c))
         return;
     extents(m, c, &data, &input);
-    const bool reached = transport->locate(&m->channel, c->data, (size_t)data * element,
-                                           &signature->areas[MU_AREA_DATA]);
+    const bool reached =
+        transport->locate(&m->channel, c->data, (size_t)data * element, &signature->areas[MU_AREA_DATA]);
     signature->reached =
         transport->locate(&m->channel, c->input, (size_t)input * element, &signature->areas[MU_AREA_INPUT]) && reached;
 }
@@ -486,10 +483,10 @@ mu_status mu__group_inside(member *m, const mu_collective_call *c, mu_work *work
 {
     const mu_transport *transport = m->group->transport;
     if (!transport->enter(&m->channel))
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "Rank %d of group \"%s\" is already in a collective on another thread; use one "
-                         "thread per rank.",
-                         m->channel.rank, m->group->name);
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "Rank %d of group \"%s\" is already in a collective on another thread; use one thread per rank.",
+            m->channel.rank, m->group->name);
     const mu_status status = work(m, c);
     transport->leave(&m->channel);
     if (m->waits)
@@ -576,15 +573,15 @@ static mu_status open_member(mu_group *group, int local)
                                     .memory = at->segment != NULL ? member_memory : NULL};
     m->group = group;
     m->channel = (mu_channel){.transport = group->transport,
-                        .shared = group->shared,
-                        .rank = at->first_local + local,
-                        .ranks = at->ranks,
-                        .state = group->states + (size_t)local * group->transport->rank_bytes,
-                        .crowded = group->joined.crowded,
-                        .timeout = group->joined.timeout,
-                        .idle = group->joined.mesh != NULL ? mu__member_idle : NULL,
-                        .idle_arg = m,
-                        .calm = &m->calm};
+                              .shared = group->shared,
+                              .rank = at->first_local + local,
+                              .ranks = at->ranks,
+                              .state = group->states + (size_t)local * group->transport->rank_bytes,
+                              .crowded = group->joined.crowded,
+                              .timeout = group->joined.timeout,
+                              .idle = group->joined.mesh != NULL ? mu__member_idle : NULL,
+                              .idle_arg = m,
+                              .calm = &m->calm};
     m->pointers = mu__calloc(2 * (size_t)at->ranks + 1, sizeof *m->pointers);
     m->counts = mu__calloc((size_t)at->ranks, sizeof *m->counts);
     return m->pointers != NULL && m->counts != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
@@ -648,8 +645,7 @@ mu_group *mu__group_new(int n, const char *name)
     if (mu__pending())
         return NULL;
     if (n < 1 || n > MU_MAX_RANKS) {
-        mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d ranks; expected 1 to %d.", name, n,
-                  MU_MAX_RANKS);
+        mu__error(MU_INVALID_ARGUMENT, "Group \"%s\" cannot have %d ranks; expected 1 to %d.", name, n, MU_MAX_RANKS);
         return NULL;
     }
     const bool crowded = n > mu__runtime_threads(mu__runtime());

@@ -84,9 +84,9 @@ typedef struct member {
     bool waits;           // the wait is long: it is reported as late, and peers are told what this rank waits for
     request *queue;       // [MU_MAX_REQUESTS]; NULL: no operation started yet
     int64_t n_started, n_ended;
-    int64_t awaited;      // 1 + number of the work queue operation that messages describe; 0: none
+    int64_t awaited; // 1 + number of the work queue operation that messages describe; 0: none
     mu_worker *background;
-    atomic_bool calm;     // the wait in progress is not urgent: it leaves the cores to computing threads
+    atomic_bool calm; // the wait in progress is not urgent: it leaves the cores to computing threads
 } member;
 
 struct mu_group {

@@ -33,10 +33,10 @@ static position position_of(const mu_problem *problem)
 {
     const int host = host_of(problem, problem->rank), leader = leader_of(problem, host);
     return (position){.host = host,
-                  .hosts = MU_MAX(problem->hosts, 1),
-                  .leader = leader,
-                  .here = ranks_of(problem, host),
-                  .leads = problem->rank == leader};
+                      .hosts = MU_MAX(problem->hosts, 1),
+                      .leader = leader,
+                      .here = ranks_of(problem, host),
+                      .leads = problem->rank == leader};
 }
 
 // Appends the leaders' steps: a flat algorithm's list in which rank h is the leader of host h.
@@ -332,11 +332,12 @@ static mu_status exchange_sums(const mu_problem *problem, int hop, int index, mu
     const int to = leader_of(problem, next) + index, own = at.leader + index;
     if (index < ranks_of(problem, next)) {
         MU_TRY(add_host_sum(problem, to, out));
-        MU_TRY(mu__add_send(out, leader_of(problem, next), MU_AREA_SCRATCH, sum_at(problem, at.host, to),
-                            problem->count));
+        MU_TRY(
+            mu__add_send(out, leader_of(problem, next), MU_AREA_SCRATCH, sum_at(problem, at.host, to), problem->count));
     }
-    return index >= at.here ? MU_OK : mu__add_recv(out, leader_of(problem, previous), MU_AREA_SCRATCH,
-                                                   sum_at(problem, previous, own), problem->count);
+    return index >= at.here ? MU_OK
+                            : mu__add_recv(out, leader_of(problem, previous), MU_AREA_SCRATCH,
+                                           sum_at(problem, previous, own), problem->count);
 }
 
 static mu_status add_sums_of_hosts(const mu_problem *problem, mu_steps *out)
@@ -400,8 +401,8 @@ static mu_status add_block_there(const mu_problem *problem, int to, mu_steps *ou
                                        .leaves_partial = !last}));
     if (!last)
         return mu__add_send(out, leader_of(problem, at.host + 1), MU_AREA_SCRATCH, slot_at, wide);
-    return leaves ? mu__add_send(out, leader_of(problem, host_of(problem, to)), MU_AREA_SCRATCH, result,
-                                 problem->count) : MU_OK;
+    return leaves ? mu__add_send(out, leader_of(problem, host_of(problem, to)), MU_AREA_SCRATCH, result, problem->count)
+                  : MU_OK;
 }
 
 // A block of this host's comes back some steps later, as in the chain of an all-reduce.

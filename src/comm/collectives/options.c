@@ -31,7 +31,7 @@ static mu_status check(const mu_communication_options *options)
 static mu_status copy(mu_communication_options *out, const mu_communication_options *options)
 {
     const mu_status status = mu__args_copy(out, sizeof *out, options, "communication options");
-    out->given = NULL;  // 0 is the default of every option
+    out->given = NULL; // 0 is the default of every option
     return status;
 }
 

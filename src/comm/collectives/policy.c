@@ -74,8 +74,7 @@ static mu_status complain_name(const char *text, const char *word, mu_collective
         if (algorithm->kind == kind && n < sizeof names)
             n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", n == 0 ? "" : ", ", algorithm->name);
     return mu__error(MU_INVALID_ARGUMENT,
-                     "The collective policy \"%s\" names the algorithm \"%s\", which %s does not have: "
-                     "it has %s.",
+                     "The collective policy \"%s\" names the algorithm \"%s\", which %s does not have: it has %s.",
                      text, word, mu__kind_name(kind), names);
 }
 
@@ -207,10 +206,9 @@ static void warn_of_nccl(void)
 {
     static atomic_bool said;
     if (!atomic_exchange(&said, true))
-        mu__log(MU_LOG_WARNING,
-                "the communication hint NCCL is for GPU devices that XLA drives, and these replicas are on "
-                "CPUs: they use the ring (with .deterministic, what AUTO chooses); leave the hint out, or "
-                "give MU_COMM_AUTO, to have the fastest way chosen");
+        mu__log(MU_LOG_WARNING, "the communication hint NCCL is for GPU devices that XLA drives, and these replicas "
+                                "are on CPUs: they use the ring (with .deterministic, what AUTO chooses); leave the "
+                                "hint out, or give MU_COMM_AUTO, to have the fastest way chosen");
 }
 
 const char *mu__policy_of(mu_communication communication, mu_placing placing, bool in_rank_order)
@@ -222,9 +220,8 @@ const char *mu__policy_of(mu_communication communication, mu_placing placing, bo
     case MU_COMM_RING:
         if (!in_rank_order)
             return notified[placing];
-        mu__error(MU_INVALID_ARGUMENT,
-                  "The communication RING adds in an order that depends on where the replicas are, "
-                  "and deterministic asks for one that does not; choose MU_COMM_AUTO.");
+        mu__error(MU_INVALID_ARGUMENT, "The communication RING adds in an order that depends on where the replicas "
+                                       "are, and deterministic asks for one that does not; choose MU_COMM_AUTO.");
         return NULL;
     case MU_COMM_NCCL:
         warn_of_nccl();

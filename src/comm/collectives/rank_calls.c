@@ -24,83 +24,83 @@ mu_status mu__member_all_reduce(mu_collective *self, int64_t number, const char 
                                 mu_dtype dtype, void *data, int64_t count)
 {
     return collective(self, &(mu_collective_call){.kind = MU_KIND_ALL_REDUCE,
-                                    .number = number,
-                                    .name = name,
-                                    .reduction = reduction,
-                                    .dtype = dtype,
-                                    .data = data,
-                                    .input = data,
-                                    .count = count});
+                                                  .number = number,
+                                                  .name = name,
+                                                  .reduction = reduction,
+                                                  .dtype = dtype,
+                                                  .data = data,
+                                                  .input = data,
+                                                  .count = count});
 }
 
 mu_status mu__member_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
                                 int64_t count, void *out, const int64_t *counts)
 {
     return collective(self, &(mu_collective_call){.kind = MU_KIND_ALL_GATHER,
-                                    .number = number,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .data = out,
-                                    .input = in,
-                                    .count = count,
-                                    .counts = counts});
+                                                  .number = number,
+                                                  .name = name,
+                                                  .dtype = dtype,
+                                                  .data = out,
+                                                  .input = in,
+                                                  .count = count,
+                                                  .counts = counts});
 }
 
 mu_status mu__member_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                                int64_t count, int root)
 {
     return collective(self, &(mu_collective_call){.kind = MU_KIND_BROADCAST,
-                                    .number = number,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .data = data,
-                                    .input = data,
-                                    .count = count,
-                                    .root = root});
+                                                  .number = number,
+                                                  .name = name,
+                                                  .dtype = dtype,
+                                                  .data = data,
+                                                  .input = data,
+                                                  .count = count,
+                                                  .root = root});
 }
 
 mu_status mu__collective_barrier(mu_collective *self, int64_t number, const char *name)
 {
-    return collective(self, &(mu_collective_call){.kind = MU_KIND_BARRIER, .number = number, .name = name,
-                      .dtype = MU_U8});
+    return collective(self,
+                      &(mu_collective_call){.kind = MU_KIND_BARRIER, .number = number, .name = name, .dtype = MU_U8});
 }
 
 mu_status mu__collective_all_to_all(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
                                     const void *in, void *out, int64_t count)
 {
     return collective(self, &(mu_collective_call){.kind = MU_KIND_ALL_TO_ALL,
-                                    .number = number,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .data = out,
-                                    .input = in,
-                                    .count = count});
+                                                  .number = number,
+                                                  .name = name,
+                                                  .dtype = dtype,
+                                                  .data = out,
+                                                  .input = in,
+                                                  .count = count});
 }
 
 mu_status mu__collective_reduce_scatter(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                                         mu_dtype dtype, const void *in, void *out, int64_t count)
 {
     return collective(self, &(mu_collective_call){.kind = MU_KIND_REDUCE_SCATTER,
-                                    .number = number,
-                                    .name = name,
-                                    .reduction = reduction,
-                                    .dtype = dtype,
-                                    .data = out,
-                                    .input = in,
-                                    .count = count});
+                                                  .number = number,
+                                                  .name = name,
+                                                  .reduction = reduction,
+                                                  .dtype = dtype,
+                                                  .data = out,
+                                                  .input = in,
+                                                  .count = count});
 }
 
 mu_status mu__collective_permute(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
                                  void *out, int64_t count, const int64_t *sources)
 {
     MU_TRY(collective(self, &(mu_collective_call){.kind = MU_KIND_PERMUTE,
-                                    .number = number,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .data = out,
-                                    .input = in,
-                                    .count = count,
-                                    .counts = sources}));
+                                                  .number = number,
+                                                  .name = name,
+                                                  .dtype = dtype,
+                                                  .data = out,
+                                                  .input = in,
+                                                  .count = count,
+                                                  .counts = sources}));
     if (sources[self->rank] < 0)
         memset(out, 0, (size_t)count * mu_dtype_bytes(dtype));
     return MU_OK;

@@ -7,8 +7,8 @@
 
 const char *mu__step_name(mu_step_kind kind)
 {
-    static const char *const names[] = {"rendezvous", "announce", "barrier", "send",   "recv",
-                                        "flush", "copy",   "reduce",  "reduce_all"};
+    static const char *const names[] = {"rendezvous", "announce", "barrier", "send",      "recv",
+                                        "flush",      "copy",     "reduce",  "reduce_all"};
     return (unsigned)kind < MU_COUNT(names) ? names[kind] : "unknown";
 }
 
@@ -123,8 +123,8 @@ static mu_status run_step(const memory *m, mu_channel *channel, const mu_step *s
     case MU_STEP_FLUSH: return transport->flush(channel);
     case MU_STEP_SEND:
         return transport->send(channel, step->peer, address_of(m, step->owner, step->from, step->from_at), bytes);
-    case MU_STEP_RECV: return transport->recv(channel, step->peer, address_of(m, step->owner, step->to, step->to_at),
-                                              bytes);
+    case MU_STEP_RECV:
+        return transport->recv(channel, step->peer, address_of(m, step->owner, step->to, step->to_at), bytes);
     case MU_STEP_COPY:
     case MU_STEP_REDUCE:
     case MU_STEP_REDUCE_ALL: memory_step(m, step); break;
@@ -237,8 +237,8 @@ static mu_status sim_recv(simulation *sim, int rank, const mu_step *step, bool *
     const sim_message message = pair->waiting[0];
     if (message.count != step->count)
         return mu__error(MU_INTERNAL,
-                         "In the simulation rank %d's step %zu expects %lld elements of rank %d, whose message "
-                         "has %lld; both lists must agree.",
+                         "In the simulation rank %d's step %zu expects %lld elements of rank %d, whose message has "
+                         "%lld; both lists must agree.",
                          rank, sim->rank[rank].at, (long long)step->count, step->peer, (long long)message.count);
     memcpy(address_of(&m, step->owner, step->to, step->to_at), message.data, (size_t)message.count * sim->element);
     sim->rank[rank].round = MU_MAX(sim->rank[rank].round, message.round);

@@ -72,8 +72,7 @@ static mu_status copy_out(const staging *s, mu_steps *out)
     for (int i = 0; i < MU_MAX(s->out, 1); i++) {
         const int64_t n = block_part(s, false, i);
         MU_TRY(mu__add_copy(out, s->problem->rank, MU_AREA_STAGING, from, MU_AREA_DATA,
-                            block_begin(s, false, i) + s->at,
-                            n));
+                            block_begin(s, false, i) + s->at, n));
         from += n;
     }
     return MU_OK;

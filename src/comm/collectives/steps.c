@@ -7,9 +7,8 @@ enum { LINE_BYTES = 64 };
 
 mu_status mu__add_step(mu_steps *out, mu_step step)
 {
-    const bool moves = step.kind != MU_STEP_RENDEZVOUS && step.kind != MU_STEP_ANNOUNCE && step.kind !=
-        MU_STEP_BARRIER &&
-                       step.kind != MU_STEP_FLUSH;
+    const bool moves = step.kind != MU_STEP_RENDEZVOUS && step.kind != MU_STEP_ANNOUNCE &&
+                       step.kind != MU_STEP_BARRIER && step.kind != MU_STEP_FLUSH;
     return moves && step.count == 0 ? MU_OK : MU_PUSH(out, step);
 }
 

@@ -42,7 +42,7 @@ typedef struct awaited {
     member *m;
     const request *s;
     mu_work_item *slot;
-    unsigned uses;   // operations that have used this item, including this one
+    unsigned uses; // operations that have used this item, including this one
     unsigned slices;
 } awaited;
 
@@ -159,17 +159,18 @@ static void add_slice(member *m, const mu_collective_call *c, int64_t index, int
     const uintptr_t base = (uintptr_t)m->group->joined.topology.memory;
     void **addresses = m->pointers;
     for (int rank = 0; rank < m->channel.ranks; rank++)
-        addresses[rank] = (char *)(base + (uintptr_t)mu__signature_of(m, rank)->areas[MU_AREA_DATA]) +
-                       (size_t)part.at * element;
-    mu__reduce(&(mu_local_reduce_args){.dtype = c->dtype,
-                                 .reduction = c->reduction,
-                                 .divide = c->reduction == MU_REDUCTION_MEAN ? m->channel.ranks : 1,
-                                 .stream = c->count * (int64_t)element * m->channel.ranks > m->group->stream_bytes,
-                                 .n_dst = m->channel.ranks,
-                                 .n_src = m->channel.ranks,
-                                 .dst = addresses,
-                                 .src = (const void *const *)addresses,
-                                 .count = part.count});
+        addresses[rank] =
+            (char *)(base + (uintptr_t)mu__signature_of(m, rank)->areas[MU_AREA_DATA]) + (size_t)part.at * element;
+    mu__reduce(
+        &(mu_local_reduce_args){.dtype = c->dtype,
+                                .reduction = c->reduction,
+                                .divide = c->reduction == MU_REDUCTION_MEAN ? m->channel.ranks : 1,
+                                .stream = c->count * (int64_t)element * m->channel.ranks > m->group->stream_bytes,
+                                .n_dst = m->channel.ranks,
+                                .n_src = m->channel.ranks,
+                                .dst = addresses,
+                                .src = (const void *const *)addresses,
+                                .count = part.count});
 }
 
 // After the group has failed no rank may access this memory: its owner may have reused it.

@@ -9,14 +9,14 @@
 #define FIRST_PAUSE_NS   10000000
 #define LONGEST_PAUSE_NS 1000000000
 // Processes started together arrive within about two seconds; during that time pauses are short.
-#define YOUNG_NS         2000000000
-#define YOUNG_PAUSE_NS   20000000
-#define SAY_NS           500000000 // how long after a heartbeat the next one's word on what is missing is made
-#define POLL_NS          50000000  // how often a failed job that lingers is looked at
-#define MOST_SECONDS     1e9       // that a deadline can be away
+#define YOUNG_NS       2000000000
+#define YOUNG_PAUSE_NS 20000000
+#define SAY_NS         500000000 // how long after a heartbeat the next one's word on what is missing is made
+#define POLL_NS        50000000  // how often a failed job that lingers is looked at
+#define MOST_SECONDS   1e9       // that a deadline can be away
 // A little less than the documented 10 s, so that a thread that wakes late is still in time.
-#define FIRST_REPORT_NS  9600000000
-#define REPORT_NS        60000000000
+#define FIRST_REPORT_NS 9600000000
+#define REPORT_NS       60000000000
 enum { NAMES_SHOWN = 6 };
 
 // ---- Who fits -----------------------------------------------------------------------------------
@@ -123,8 +123,8 @@ static void tell_address(mu_mesh *mesh, int to, int rank)
     mu_peer_address address = {.rank = rank};
     mu__endpoint_text(&at, address.address, sizeof address.address);
     mu_error_value ignored;
-    if (mu__session_queued(session, mu__frame_put_peer_address(&session->handshake.out, session->number,
-                                                               &address)) != MU_OK)
+    if (mu__session_queued(session, mu__frame_put_peer_address(&session->handshake.out, session->number, &address)) !=
+        MU_OK)
         mu__error_move(&ignored); // that process does not find the other, and says so at its deadline
 }
 
@@ -199,8 +199,8 @@ void mu__peers_unreached(mu_node *node, int rank, int64_t now)
     memcpy(peer->reason, dial->reason, sizeof peer->reason);
     if (dial->not_open)
         mu__mesh_fail_text(mesh, MU_UNAUTHENTICATED,
-                           "%s (%s) is not on this host's loopback, and there is no cluster key; give all "
-                           "processes the same MUSTER_CLUSTER_KEY (`openssl rand -hex 32` makes one)",
+                           "%s (%s) is not on this host's loopback, and there is no cluster key; give all processes "
+                           "the same MUSTER_CLUSTER_KEY (`openssl rand -hex 32` makes one)",
                            peer->name, peer->address);
     if (dial->refused.code == MU_FAILED_PRECONDITION) {
         peer->notified = true;

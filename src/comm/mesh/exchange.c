@@ -46,8 +46,8 @@ static bool is_late(const void *arg, int rank)
 static mu_status differs(const mu_mesh *mesh, const mu_peer *peer, const char *own, const char *theirs)
 {
     return mu__error(MU_FAILED_PRECONDITION,
-                     "the processes do not agree on what comes next: %s exchanges \"%s\", %s \"%s\"; all "
-                     "must run the same program with the same settings",
+                     "the processes do not agree on what comes next: %s exchanges \"%s\", %s \"%s\"; all must run the "
+                     "same program with the same settings",
                      mesh->peers[mesh->rank].name, own, peer->name, theirs);
 }
 

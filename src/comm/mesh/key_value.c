@@ -14,7 +14,7 @@ enum { HEAD = 8, SHOWN_KEY = 80, REPLY_GRACE_SECONDS = 10 };
 typedef struct entry {
     uint64_t hash;
     size_t key_bytes, bytes;
-    uint8_t *key, *value;  // one allocation
+    uint8_t *key, *value; // one allocation
 } entry;
 
 // A get of another process that waits for its key.
@@ -28,10 +28,16 @@ typedef struct waiting {
 
 // All under the mesh's lock.
 struct mu_key_values {
-    struct { entry *items; size_t n, capacity; } entries;
-    struct { waiting *items; size_t n, capacity; } waits;
+    struct {
+        entry *items;
+        size_t n, capacity;
+    } entries;
+    struct {
+        waiting *items;
+        size_t n, capacity;
+    } waits;
     size_t bytes;
-    int *n_put;  // [ranks] keys that each process has put
+    int *n_put; // [ranks] keys that each process has put
 };
 
 // ---- Requests as bytes --------------------------------------------------------------------------
@@ -209,7 +215,9 @@ static mu_status store(mu_mesh *mesh, int rank, const mu_key_request *put)
         return MU_ALREADY_EXISTS;
     if (values->entries.n >= MU_MOST_KEYS || bytes > (size_t)MU_MOST_KEY_BYTES - values->bytes)
         return MU_RESOURCE_EXHAUSTED;
-    entry e = {.hash = hash_of(put->key, put->key_bytes), .key_bytes = put->key_bytes, .bytes = put->bytes,
+    entry e = {.hash = hash_of(put->key, put->key_bytes),
+               .key_bytes = put->key_bytes,
+               .bytes = put->bytes,
                .key = mu__alloc(bytes)};
     if (e.key == NULL || MU_PUSH(&values->entries, e) != MU_OK) {
         mu_error_value cause;
@@ -251,7 +259,10 @@ static mu_status begin_wait(mu_mesh *mesh, int rank, uint64_t id, const mu_key_r
     for (size_t i = 0; i < values->waits.n; i++)
         own += values->waits.items[i].rank == rank;
     const int64_t now = mu__now_ns();
-    waiting w = {.rank = rank, .request = id, .begin_ns = now, .key_bytes = get->key_bytes,
+    waiting w = {.rank = rank,
+                 .request = id,
+                 .begin_ns = now,
+                 .key_bytes = get->key_bytes,
                  .deadline_ns = now + (int64_t)get->milliseconds * 1000000};
     if (own >= MU_MOST_KEY_WAITS || (w.key = mu__alloc(get->key_bytes)) == NULL)
         return MU_RESOURCE_EXHAUSTED;
@@ -289,8 +300,9 @@ void mu__key_value_asked(mu_node *node, int rank, const mu_request *request)
     char text[400] = "this process answers no such request; the key-value store is on rank 0";
     if (mesh->rank != 0 || !mu__key_request_read(request->method, request->data, request->bytes, &asked)) {
         if (mesh->rank == 0)
-            snprintf(text, sizeof text, "the request \"%.60s\" with %zu bytes cannot be: a key has 1 to %d bytes, a "
-                     "value at most %d", request->method, request->bytes, MU_MAX_KEY, MU_MAX_KEY_VALUE);
+            snprintf(text, sizeof text,
+                     "the request \"%.60s\" with %zu bytes cannot be: a key has 1 to %d bytes, a value at most %d",
+                     request->method, request->bytes, MU_MAX_KEY, MU_MAX_KEY_VALUE);
         reply(mesh, rank, request->id, mesh->rank == 0 ? MU_INVALID_ARGUMENT : MU_UNIMPLEMENTED, text, strlen(text));
         return;
     }
@@ -367,8 +379,9 @@ static mu_status may_wait(mu_mesh *mesh, int rank)
         return mu__error_raise(&mesh->failure);
     if (rank == mesh->rank || mesh->peers[rank].state != MU_PEER_LEFT)
         return MU_OK;
-    return mu__error(MU_UNAVAILABLE, "%s (%s), which keeps the job's key-value store, has left the job; let all "
-                     "processes leave together, for example after a barrier",
+    return mu__error(MU_UNAVAILABLE,
+                     "%s (%s), which keeps the job's key-value store, has left the job; let all processes leave "
+                     "together, for example after a barrier",
                      mesh->peers[rank].name, mu__peer_where(&mesh->peers[rank]));
 }
 
@@ -421,7 +434,7 @@ static mu_status ask(mu_mesh *mesh, const mu_key_request *request, double second
     if (q->abandoned)
         return status;
     if (status == MU_OK && q->code == MU_UNAVAILABLE)
-        status = may_wait(mesh, 0);  // the session has ended: the job's failure says why
+        status = may_wait(mesh, 0); // the session has ended: the job's failure says why
     if (status == MU_OK)
         status = take_answer(q, request, value, bytes);
     mu__free(q->data);
@@ -478,8 +491,9 @@ static mu_status check_sizes(const mu_key_request *request)
 {
     char shown[SHOWN_KEY + 4];
     if (request->key_bytes < 1 || request->key_bytes > MU_MAX_KEY)
-        return mu__error(MU_INVALID_ARGUMENT, "a key of %zu bytes (\"%s\"); the key-value store takes keys of 1 to %d "
-                         "bytes", request->key_bytes, key_text(request->key, request->key_bytes, shown), MU_MAX_KEY);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "a key of %zu bytes (\"%s\"); the key-value store takes keys of 1 to %d bytes",
+                         request->key_bytes, key_text(request->key, request->key_bytes, shown), MU_MAX_KEY);
     if (request->bytes > MU_MAX_KEY_VALUE)
         return mu__error(MU_INVALID_ARGUMENT, "the value of the key \"%s\" has %zu bytes; at most %d fit",
                          key_text(request->key, request->key_bytes, shown), request->bytes, MU_MAX_KEY_VALUE);

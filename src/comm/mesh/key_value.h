@@ -8,12 +8,12 @@
 #include "comm/mesh/mesh.h"
 
 enum {
-    MU_MAX_KEY = 1024,                        // bytes of a key, which has at least one
-    MU_MAX_KEY_VALUE = (1 << 20) - 2 * 1024,  // bytes of a value; key and value fit into one request
-    MU_MOST_KEYS = 16384,                     // in one job
-    MU_MOST_KEY_BYTES = 256 << 20,            // of all keys and values of a job
-    MU_MOST_KEY_WAITS = 1024,                 // gets of one process that wait at a time
-    MU_MOST_KEY_SECONDS = 3600                // longest wait of one get
+    MU_MAX_KEY = 1024,                       // bytes of a key, which has at least one
+    MU_MAX_KEY_VALUE = (1 << 20) - 2 * 1024, // bytes of a value; key and value fit into one request
+    MU_MOST_KEYS = 16384,                    // in one job
+    MU_MOST_KEY_BYTES = 256 << 20,           // of all keys and values of a job
+    MU_MOST_KEY_WAITS = 1024,                // gets of one process that wait at a time
+    MU_MOST_KEY_SECONDS = 3600               // longest wait of one get
 };
 
 // mu__key_value_put stores a value. Blocks until rank 0 has it, at most MUSTER_TIMEOUT. Errors: ALREADY_EXISTS;
@@ -33,8 +33,8 @@ mu_status mu__key_value_get(mu_mesh *mesh, const void *key, size_t key_bytes, do
 #define MU_KEY_VALUE_GET "key_value/get"
 typedef struct mu_key_request {
     bool put;
-    uint32_t milliseconds;  // of a get: how long it waits; 0: not at all
-    const uint8_t *key, *value;  // point into the request; value NULL in a get
+    uint32_t milliseconds;      // of a get: how long it waits; 0: not at all
+    const uint8_t *key, *value; // point into the request; value NULL in a get
     size_t key_bytes, bytes;
 } mu_key_request;
 // mu__key_request_read reads an unchecked request; false: it is malformed, or beyond the limits.

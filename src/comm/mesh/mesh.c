@@ -110,12 +110,11 @@ mu_status mu__mesh_check(mu_mesh *mesh, int rank)
         return MU_OK;
     if (mu__mesh_has_failed(mesh, &failure))
         return mu__error_raise(&failure);
-    return has_left(mesh, rank)
-               ? mu__error(MU_UNAVAILABLE,
-                           "%s (%s) has left the job, while this process still needs it: all processes must "
-                           "run the same program",
-                           mesh->peers[rank].name, mu__peer_where(&mesh->peers[rank]))
-               : MU_OK;
+    return has_left(mesh, rank) ? mu__error(MU_UNAVAILABLE,
+                                            "%s (%s) has left the job, while this process still needs it: all "
+                                            "processes must run the same program",
+                                            mesh->peers[rank].name, mu__peer_where(&mesh->peers[rank]))
+                                : MU_OK;
 }
 
 // ---- Watching -----------------------------------------------------------------------------------
@@ -185,10 +184,10 @@ void mu__peer_gone(mu_mesh *mesh, int rank, const char *why)
     char word[MU_MAX_WORD + 80], own[MU_MAX_WORD + 16];
     mu__session_last_word(&peer->member.session, word, sizeof word);
     mu__node_own_word(&mesh->node, own, sizeof own);
-    mu__mesh_fail_text(mesh, MU_UNAVAILABLE,
-                       "%s (%s) is gone: %s; %s. %s noticed while %s. Look at that process and its host, then start "
-                       "the job again.",
-                       peer->name, mu__peer_where(peer), why, word, mesh->peers[mesh->rank].name, own);
+    mu__mesh_fail_text(
+        mesh, MU_UNAVAILABLE,
+        "%s (%s) is gone: %s; %s. %s noticed while %s. Look at that process and its host, then start the job again.",
+        peer->name, mu__peer_where(peer), why, word, mesh->peers[mesh->rank].name, own);
 }
 
 static void peer_failed(mu_mesh *mesh, const mu_failure *failure)
@@ -366,8 +365,8 @@ static mu_status check_addresses(const mu_mesh_options *options)
             MU_TRY(mu__address_split(options->peers[rank].address, host, &port));
     if (options->ranks > 1 && options->peers[0].address[0] == '\0')
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s has no address, so no other process can find it; the first process of a cluster needs "
-                         "one (\"host:port\")",
+                         "%s has no address, so no other process can find it; the first process of a cluster needs one "
+                         "(\"host:port\")",
                          options->peers[0].name);
     return MU_OK;
 }

@@ -35,11 +35,11 @@ typedef struct mu_peer {
     mu_peer_state state; // HERE: its session is open
     char reason[200];    // AWAY: why the peer is away
     bool ready;
-    bool notified; // this peer has been notified of the job's failure
-    int64_t retry_ns, pause_ns; // of dialling it
-    int64_t refused_ns; // since when it, which has the key, has refused this process; 0: it has not
+    bool notified;                        // this peer has been notified of the job's failure
+    int64_t retry_ns, pause_ns;           // of dialling it
+    int64_t refused_ns;                   // since when it, which has the key, has refused this process; 0: it has not
     mu_exchange_block exchange_blocks[2]; // indexed by the parity of the exchange's number
-    mu_refusals duplicates; // other processes that have the key and claim to be this task
+    mu_refusals duplicates;               // other processes that have the key and claim to be this task
 } mu_peer;
 
 // Connections from one address that did not prove the key, during the bootstrap.
@@ -76,7 +76,7 @@ struct mu_mesh {
     pthread_cond_t changed;
     bool has_lock, joined, ready_sent;
     bool leaving, said_goodbye, has_left;
-    bool refusing; // the job failed because processes were refused, and some of them have not been notified yet
+    bool refusing;       // the job failed because processes were refused, and some of them have not been notified yet
     atomic_bool trouble; // the job failed or a process has left: waits must take the lock and check
     int64_t began_ns, report_ns, leave_deadline_ns;
     mu_error_value failure; // code MU_OK: no failure
@@ -92,8 +92,8 @@ struct mu_mesh {
         mu_watch *items;
         size_t n, capacity;
     } watches;
-    bool calling;      // a watcher's callback is running
-    uint64_t exchange; // number of the exchange in progress, or of the next
+    bool calling;              // a watcher's callback is running
+    uint64_t exchange;         // number of the exchange in progress, or of the next
     mu_key_values *key_values; // on rank 0, from the first request on; NULL: none yet
 };
 
@@ -124,7 +124,7 @@ int mu__peer_doing(const mu_peer *peer, char *text, size_t bytes);
 
 void mu__key_value_asked(mu_node *node, int rank, const mu_request *request);
 int64_t mu__key_value_step(mu_mesh *mesh, int64_t now); // ends waits that are over; returns when the next one is due
-void mu__key_values_free(mu_key_values *values); // accepts NULL
+void mu__key_values_free(mu_key_values *values);        // accepts NULL
 
 // ---- The membership policy of equal ranks (mesh.c, bootstrap.c, refusal.c) ----------------------
 

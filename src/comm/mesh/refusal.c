@@ -6,9 +6,9 @@
 // conflict must last for some seconds.
 #include "comm/mesh/mesh_private.h"
 
-#define PATIENCE_NS  5000000000
-#define SILENT_HEARTBEATS 1.5  // a live process is heard within this time
-#define PAUSE_NS     3000000000 // a series of refused connections ends after a pause of this length
+#define PATIENCE_NS       5000000000
+#define SILENT_HEARTBEATS 1.5        // a live process is heard within this time
+#define PAUSE_NS          3000000000 // a series of refused connections ends after a pause of this length
 
 int64_t mu__refusal_patience(const mu_mesh *mesh, mu_status why)
 {
@@ -116,8 +116,7 @@ void mu__refusal_of_duplicate(mu_mesh *mesh, const mu_hello *hello, mu_failure *
     const size_t bytes = sizeof why->message;
     if (mesh->joined) {
         why->code = MU_ALREADY_EXISTS;
-        snprintf(why->message, bytes,
-                 "a job runs there already, with another process of this rank; it must end first");
+        snprintf(why->message, bytes, "a job runs there already, with another process of this rank; it must end first");
         return;
     }
     // A host that was switched off leaves a connection open; only its silence shows that it is gone.

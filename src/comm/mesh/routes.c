@@ -91,8 +91,8 @@ static mu_status move(mu_mesh *mesh, int rank, mu_stream *stream, void *data, si
     const int64_t deadline = mu__deadline_ns(seconds);
     for (size_t done = 0, moved; done < bytes; done += moved) {
         uint8_t *at = (uint8_t *)data + done;
-        const mu_status status = out ? mu__stream_send(stream, at, bytes - done, &moved)
-                                     : mu__stream_recv(stream, at, bytes - done, &moved);
+        const mu_status status =
+            out ? mu__stream_send(stream, at, bytes - done, &moved) : mu__stream_recv(stream, at, bytes - done, &moved);
         if (status != MU_OK) {
             MU_TRY(mu__mesh_check(mesh, rank));
             return mu__error(status, "the connection to %s broke while networks were tried", mesh->peers[rank].name);
@@ -246,7 +246,7 @@ static mu_status compare_routes(mu_mesh *mesh, int rank, const uint8_t *addresse
         return MU_RESOURCE_EXHAUSTED;
     t.control = mu__mesh_stream(mesh, rank, "routes");
     const int n = (int)(MU_MIN(bytes, MU_MAX_ENDPOINTS * ADDRESS) / ADDRESS);
-    const mu_status status = t.control == NULL      ? mu_error_code()
+    const mu_status status = t.control == NULL   ? mu_error_code()
                              : rank < mesh->rank ? try_all(&t, addresses, n)
                                                  : serve(&t);
     mu__stream_close(t.control);

@@ -11,11 +11,11 @@
 enum { MOST_TRIES = 20, PAUSE_NS = 200000000 };
 
 typedef enum stage {
-    STAGE_ACCEPT,  // the other end opens it
+    STAGE_ACCEPT, // the other end opens it
     STAGE_CONNECT,
-    STAGE_SHAKE,   // proves the key
-    STAGE_HELLO,   // says which stream it is, and waits for the welcome
-    STAGE_PAUSE    // before the next try
+    STAGE_SHAKE, // proves the key
+    STAGE_HELLO, // says which stream it is, and waits for the welcome
+    STAGE_PAUSE  // before the next try
 } stage;
 
 struct mu_stream_opening {
@@ -192,8 +192,13 @@ static mu_stream_opening *begin(mu_mesh *mesh, int rank, const mu_endpoint *at, 
     mu_stream_opening *o = mu__calloc(1, sizeof *o);
     if (o == NULL)
         return NULL;
-    *o = (mu_stream_opening){.mesh = mesh, .rank = rank, .at = *at, .seconds = seconds, .fd = -1,
-                             .deadline_ns = mu__deadline_ns(seconds), .lateness = mu__lateness(),
+    *o = (mu_stream_opening){.mesh = mesh,
+                             .rank = rank,
+                             .at = *at,
+                             .seconds = seconds,
+                             .fd = -1,
+                             .deadline_ns = mu__deadline_ns(seconds),
+                             .lateness = mu__lateness(),
                              .stage = rank < mesh->rank ? STAGE_CONNECT : STAGE_ACCEPT};
     memcpy(o->name, name, strlen(name) + 1);
     return o;
@@ -205,10 +210,10 @@ mu_stream_opening *mu__stream_begin(mu_mesh *mesh, int rank, const char *name)
         return NULL;
     const size_t length = strlen(name);
     if (rank < 0 || rank >= mesh->ranks || rank == mesh->rank || length == 0 || length > MU_MAX_STREAM_NAME) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "the stream \"%.130s\" to rank %d is not valid; expected another rank of %d and a name of 1 to %d "
-                  "bytes",
-                  name, rank, mesh->ranks, MU_MAX_STREAM_NAME);
+        mu__error(
+            MU_INVALID_ARGUMENT,
+            "the stream \"%.130s\" to rank %d is not valid; expected another rank of %d and a name of 1 to %d bytes",
+            name, rank, mesh->ranks, MU_MAX_STREAM_NAME);
         return NULL;
     }
     if (mu__mesh_check(mesh, -1) != MU_OK)

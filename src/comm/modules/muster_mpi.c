@@ -63,8 +63,8 @@ static int check_size(const mu_network_args *args, MPI_Comm communicator)
     if (rank == args->rank && ranks == args->ranks)
         return 1;
     snprintf(args->error, args->error_bytes,
-             "in MPI this is process %d of %d, in the cluster %d of %d; they must be the same "
-             "(a cluster of mpirun's variables is)",
+             "in MPI this is process %d of %d, in the cluster %d of %d; they must be the same (a cluster of mpirun's "
+             "variables is)",
              rank, ranks, args->rank, args->ranks);
     return 0;
 }
@@ -94,10 +94,7 @@ static void *mpi_open(mu_network_args *args)
 }
 
 // Does not free the communicator: that is a collective operation, and other processes may be dead.
-static void mpi_close(void *self)
-{
-    free(self);
-}
+static void mpi_close(void *self) { free(self); }
 
 static void *request_of(int code, MPI_Request request)
 {

@@ -58,7 +58,8 @@ static void *fail_to_start(mu_network_args *args, ucs_status_t status)
     if (left < LITTLE)
         snprintf(args->error + used, args->error_bytes - used,
                  "; /dev/shm, where it keeps its queues, has %llu MB left of %llu: make room there (mount -o "
-                 "remount,size=1G /dev/shm; docker run --shm-size=1g), or leave it out with UCX_TLS=tcp", left, all);
+                 "remount,size=1G /dev/shm; docker run --shm-size=1g), or leave it out with UCX_TLS=tcp",
+                 left, all);
     else
         snprintf(args->error + used, args->error_bytes - used,
                  "; UCX_LOG_LEVEL=info shows which, UCX_TLS=tcp needs the least");
@@ -74,7 +75,8 @@ static ucs_status_t open_context(network *n)
     if (status != UCS_OK)
         return status;
     const ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES | UCP_PARAM_FIELD_MT_WORKERS_SHARED,
-                                 .features = UCP_FEATURE_TAG, .mt_workers_shared = 1};
+                                 .features = UCP_FEATURE_TAG,
+                                 .mt_workers_shared = 1};
     status = ucp_init(&params, config, &n->context);
     ucp_config_release(config);
     return status;

@@ -11,10 +11,9 @@
 
 static mu_status wrong_address(const char *address)
 {
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "\"%.300s\" is not an address; expected \"host:port\" or \"[ipv6]:port\" with a port "
-                     "from 1 to 65535",
-                     address);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "\"%.300s\" is not an address; expected \"host:port\" or \"[ipv6]:port\" with a port from 1 to 65535", address);
 }
 
 mu_status mu__address_split(const char *address, char *host, int *port)
@@ -85,11 +84,12 @@ mu_status mu__interface_endpoints(const char *interface, mu_endpoints *out)
             snprintf(names + used, sizeof names - used, "%s%s", used > 0 ? ", " : "", at->ifa_name);
     }
     freeifaddrs(list);
-    return out->n > 0 ? MU_OK
-                      : mu__error(MU_NOT_FOUND,
-                                  "MUSTER_INTERFACE is \"%.60s\", which is not a network interface with an address; "
-                                  "there are %s",
-                                  interface, names);
+    return out->n > 0
+               ? MU_OK
+               : mu__error(
+                     MU_NOT_FOUND,
+                     "MUSTER_INTERFACE is \"%.60s\", which is not a network interface with an address; there are %s",
+                     interface, names);
 }
 
 const char *mu__network_reason(int error_number)

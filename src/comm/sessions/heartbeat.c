@@ -67,7 +67,7 @@ static void lose_silent(mu_node *node, int64_t now, int64_t *next)
                  (double)(now - session->heard_ns) / 1e9, node->heartbeat_seconds,
                  session->paused                ? ": it does not read what is sent to it"
                  : silent == open && silent > 1 ? ", nor of any other process: this host may be cut off"
-                                              : ": it is stopped, or the network between is cut");
+                                                : ": it is stopped, or the network between is cut");
         mu__session_lost(node, i, why);
     }
 }

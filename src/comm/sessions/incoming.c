@@ -11,7 +11,7 @@
 #include <poll.h>
 
 #define INCOMING_NS 10000000000
-#define REST_NS 100000000 // how long listeners rest when this process has no descriptor for a connection
+#define REST_NS     100000000 // how long listeners rest when this process has no descriptor for a connection
 enum { AT_ONCE = MU_MAX_INCOMING / 4 };
 
 static void send_away(mu_incoming *in)
@@ -37,8 +37,10 @@ static void watch_listeners(mu_node *node, short events)
 static void rest(mu_node *node, int error, int64_t now)
 {
     if (!node->warned_of_rest)
-        mu__log(MU_LOG_WARNING, "connections wait until they can be accepted: %s (`ulimit -n` is the number of "
-                "descriptors that a process may have)", strerror(error));
+        mu__log(MU_LOG_WARNING,
+                "connections wait until they can be accepted: %s (`ulimit -n` is the number of descriptors that a "
+                "process may have)",
+                strerror(error));
     node->warned_of_rest = true;
     node->rests_until_ns = now + REST_NS;
     watch_listeners(node, 0);

@@ -47,12 +47,11 @@ mu_status mu__key_read(const char *key, int *bearer, uint8_t secret[MU_KEY_BYTES
         return MU_OK;
     const long worker = isdigit((unsigned char)*index) ? strtol(index, &end, 10) : -1;
     if (worker < 0 || worker >= MU_MOST_BEARER || end - index > 5 || *end != ':' || !read_secret(end + 1, secret))
-        return mu__error(
-            MU_INVALID_ARGUMENT,
-            "a key that begins with \"worker:\" is that of one worker, and this one is incomplete: it needs "
-            "the worker's index, from 0 to %d, another colon and %d hexadecimal digits; `muster key "
-            "--for worker:N` makes it of the cluster's key",
-            MU_MOST_BEARER - 1, 2 * MU_KEY_BYTES);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "a key that begins with \"worker:\" is that of one worker, and this one is incomplete: it "
+                         "needs the worker's index, from 0 to %d, another colon and %d hexadecimal digits; `muster key "
+                         "--for worker:N` makes it of the cluster's key",
+                         MU_MOST_BEARER - 1, 2 * MU_KEY_BYTES);
     if (count_different(end + 1) < LEAST_DIFFERENT)
         return mu__error(MU_INVALID_ARGUMENT,
                          "the key of worker %ld repeats %d different digits; `muster key --for worker:%ld` makes one "
@@ -71,14 +70,13 @@ static mu_status check_text(const char *path, const char *text, size_t bytes)
         if (iscntrl((unsigned char)text[i]) && strchr("\t\r\n", text[i] != '\0' ? text[i] : 'x') == NULL)
             return mu__error(MU_INVALID_ARGUMENT,
                              "%s is not a text: byte %zu is %#x; the cluster's key is its first line. Make the file "
-                             "with "
-                             "`openssl rand -hex 32 > %s`",
+                             "with `openssl rand -hex 32 > %s`",
                              path, i, (unsigned)(unsigned char)text[i], path);
     if (bytes == 0 || strchr("\r\n", text[0]) != NULL)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "%s has no key: %s; the cluster's key is the first line. Make the file with "
-                         "`openssl rand -hex 32 > %s`",
-                         path, bytes == 0 ? "the file is empty" : "its first line is empty", path);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s has no key: %s; the cluster's key is the first line. Make the file with `openssl rand -hex 32 > %s`",
+            path, bytes == 0 ? "the file is empty" : "its first line is empty", path);
     return MU_OK;
 }
 

@@ -65,13 +65,13 @@ static mu_status cannot_listen(const mu_listening *wanted, int error)
     if (error == EADDRINUSE) {
         mu__system->port_holder(wanted->port, holder, sizeof holder);
         return mu__error(MU_ALREADY_EXISTS,
-                         "cannot listen at %s: port %d is taken by %s; end it, or give this task another port",
-                         address, wanted->port, holder);
+                         "cannot listen at %s: port %d is taken by %s; end it, or give this task another port", address,
+                         wanted->port, holder);
     }
     if (error == EADDRNOTAVAIL)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "cannot listen at %s: this host has no such address; is this process another "
-                         "task of the cluster, or started on the wrong host?",
+                         "cannot listen at %s: this host has no such address; is this process another task of the "
+                         "cluster, or started on the wrong host?",
                          address);
     return mu__error(mu__errno_code(error), "cannot listen at %s: %s", address, strerror(error));
 }
@@ -151,8 +151,8 @@ static void choose_any_port(mu_listening *wanted)
 static mu_status closed(const char *address)
 {
     return mu__error(MU_UNAUTHENTICATED,
-                     "%s is not on this host's loopback, and there is no cluster key: anyone on the network "
-                     "could join; give all processes the same MUSTER_CLUSTER_KEY (`openssl rand -hex 32` makes one) or "
+                     "%s is not on this host's loopback, and there is no cluster key: anyone on the network could "
+                     "join; give all processes the same MUSTER_CLUSTER_KEY (`openssl rand -hex 32` makes one) or "
                      "MUSTER_CLUSTER_KEY_FILE, or accept strangers with MUSTER_ALLOW_UNAUTHENTICATED=1",
                      address);
 }
@@ -166,8 +166,8 @@ static mu_status choose_addresses(mu_listening *wanted, const char *host)
     if (!loopback && wanted->own.n > 0)
         restrict_to_own(wanted);
     if (wanted->all)
-        mu__log(MU_LOG_INFO, "%s is not an address that this host has to itself; listening at port %d of all its "
-                             "addresses",
+        mu__log(MU_LOG_INFO,
+                "%s is not an address that this host has to itself; listening at port %d of all its addresses",
                 wanted->address, wanted->port);
     return MU_OK;
 }
@@ -245,8 +245,8 @@ static mu_status keep_port(mu_kept_port *port, bool loopback)
     const int failed = errno;
     if (port->fd >= 0)
         close(port->fd);
-    return mu__error(mu__errno_code(failed), "cannot get a free port on %s: %s",
-                     loopback ? "127.0.0.1" : "this host", strerror(failed));
+    return mu__error(mu__errno_code(failed), "cannot get a free port on %s: %s", loopback ? "127.0.0.1" : "this host",
+                     strerror(failed));
 }
 
 mu_status mu__ports_keep(mu_kept_port *ports, int n, bool loopback)

@@ -85,7 +85,7 @@ typedef enum mu_protection {
 enum { MU_KEY_BYTES = 32, MU_NONCE_BYTES = 32 };
 
 enum {
-    MU_RANDOM_KEY = 2 * MU_KEY_BYTES + 1,  // size of a new cluster key
+    MU_RANDOM_KEY = 2 * MU_KEY_BYTES + 1, // size of a new cluster key
     MU_WORKER_KEY = 2 * MU_KEY_BYTES + 14 // of a worker's key, "worker:3:" and hexadecimal digits
 };
 
@@ -248,7 +248,7 @@ typedef struct mu_hello {
     uint16_t port; // port on which the sender listens
     uint8_t incarnation[MU_INCARNATION];
     uint8_t peer[MU_INCARNATION]; // for a stream: the incarnation of the intended receiver
-    uint8_t host_id[MU_HOST_ID];      // equal for processes that can share memory
+    uint8_t host_id[MU_HOST_ID];  // equal for processes that can share memory
     char version[32];
     char stream[MU_MAX_STREAM_NAME + 1]; // "": the control connection
     char greeting[MU_MAX_GREETING + 1];

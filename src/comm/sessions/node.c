@@ -10,8 +10,8 @@
 #include <sched.h>
 
 enum { EVENTS = 64 };
-#define SPIN_NS 100000 // after input; a call and its answer take less
-#define LOST_NS 15000  // longer than a look with its yield takes where nothing else runs
+#define SPIN_NS   100000  // after input; a call and its answer take less
+#define LOST_NS   15000   // longer than a look with its yield takes where nothing else runs
 #define LISTEN_NS 5000000 // how often a listener that is not ready yet is asked
 
 // ---- The poller ---------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ void mu__node_leave(mu_node *node)
         mu_session *session = &node->members[i]->session;
         mu_error_value ignored;
         if (mu__session_is_open(session) &&
-            mu__session_queued(session, mu__frame_put_word(&session->handshake.out, session->number,
-                                                           MU_FRAME_LEAVE)) != MU_OK)
+            mu__session_queued(session, mu__frame_put_word(&session->handshake.out, session->number, MU_FRAME_LEAVE)) !=
+                MU_OK)
             mu__error_move(&ignored); // the others will count this process as dead
     }
 }

@@ -179,9 +179,8 @@ mu_status mu__keyring_worker_key(const mu_keyring *keyring, int worker, char out
     uint8_t secret[MU_KEY_BYTES];
     if (keyring->bearer != MU_BEARER_ALL)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "the key of worker %d is made of the cluster's key, and the key that this "
-                         "process has is that of worker %d; set MUSTER_CLUSTER_KEY or MUSTER_CLUSTER_KEY_FILE to the "
-                         "cluster's",
+                         "the key of worker %d is made of the cluster's key, and the key that this process has is that "
+                         "of worker %d; set MUSTER_CLUSTER_KEY or MUSTER_CLUSTER_KEY_FILE to the cluster's",
                          worker, keyring->bearer - 1);
     MU_TRY(worker_secret(keyring, worker + 1, secret));
     int n = snprintf(out, MU_WORKER_KEY, "worker:%d:", worker);
@@ -350,8 +349,10 @@ int mu__keyring_version(const mu_keyring *keyring) { return keyring->version; }
 
 const char *mu__role_name(mu_role role)
 {
-    static const char *const names[MU_N_ROLES] = {[MU_ROLE_NONE] = "none", [MU_ROLE_WORKER] = "worker",
-                                                  [MU_ROLE_PS] = "ps", [MU_ROLE_COORDINATOR] = "coordinator",
+    static const char *const names[MU_N_ROLES] = {[MU_ROLE_NONE] = "none",
+                                                  [MU_ROLE_WORKER] = "worker",
+                                                  [MU_ROLE_PS] = "ps",
+                                                  [MU_ROLE_COORDINATOR] = "coordinator",
                                                   [MU_ROLE_METRICS] = "metrics"};
     return names[role];
 }

@@ -75,8 +75,8 @@ mu_status mu__session_request(mu_session *session, const mu_request_options *req
     const int64_t patience_ns = pending.deadline_ns - mu__now_ns();
     frame.patience_ns = (uint64_t)MU_MAX(patience_ns, 0);
     MU_TRY(MU_PUSH(&session->requests, pending));
-    const mu_status status = mu__session_queued(
-        session, mu__frame_put_request(&session->handshake.out, session->number, &frame));
+    const mu_status status =
+        mu__session_queued(session, mu__frame_put_request(&session->handshake.out, session->number, &frame));
     if (status != MU_OK)
         session->requests.n--;
     else
@@ -142,8 +142,8 @@ int64_t mu__session_due(const mu_session *session)
 static void answer(mu_node *node, int member, const mu_request *request)
 {
     static const char no_answer[] = "this process answers no requests";
-    const mu_reply reply = {.id = request->id, .code = MU_UNIMPLEMENTED, .data = (const uint8_t *)no_answer,
-                            .bytes = sizeof no_answer - 1};
+    const mu_reply reply = {
+        .id = request->id, .code = MU_UNIMPLEMENTED, .data = (const uint8_t *)no_answer, .bytes = sizeof no_answer - 1};
     if (node->membership->asked != NULL)
         node->membership->asked(node, member, request);
     else if (mu__session_reply(&node->members[member]->session, &reply) != MU_OK)
@@ -190,10 +190,7 @@ static void close_session(mu_session *session, const char *why)
     session->requests.capacity = 0;
 }
 
-void mu__session_close(mu_session *session)
-{
-    close_session(session, NULL);
-}
+void mu__session_close(mu_session *session) { close_session(session, NULL); }
 
 void mu__session_lost(mu_node *node, int member, const char *why)
 {
@@ -235,8 +232,7 @@ void mu__session_flush(mu_node *node, int member)
         session->heard_ns = mu__now_ns();
     const bool paused = mu__session_is_full(node, session);
     if (all == session->wants_out || paused != session->paused)
-        mu__node_watch(node, fd, MU_SOURCE_SESSION, member,
-                       (short)((paused ? 0 : POLLIN) | (all ? 0 : POLLOUT)));
+        mu__node_watch(node, fd, MU_SOURCE_SESSION, member, (short)((paused ? 0 : POLLIN) | (all ? 0 : POLLOUT)));
     session->wants_out = !all;
     session->paused = paused;
 }

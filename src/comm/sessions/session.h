@@ -52,9 +52,9 @@ typedef struct mu_session {
     bool closed_there;      // it has ended, and the other end, or its system when that died, has ended it
     // How many sessions have ended here, or have begun to end. It is raised before the other end can hear of it.
     atomic_uint n_ended;
-    bool wants_out;         // the poller reports when the socket has room
-    bool paused;            // nothing is read from the other end until it has taken some of what waits for it
-    mu_endpoint endpoint;   // where the other end listens
+    bool wants_out;       // the poller reports when the socket has room
+    bool paused;          // nothing is read from the other end until it has taken some of what waits for it
+    mu_endpoint endpoint; // where the other end listens
     uint16_t port;
     uint8_t incarnation[MU_INCARNATION]; // which process the other end is
     int version;                         // that both ends speak (MU_WIRE_VERSION)
@@ -116,11 +116,11 @@ typedef struct mu_dial {
     int fd;       // valid in state CONNECT
     mu_handshake handshake;
     int64_t deadline_ns;
-    char reason[200];   // why the last address failed
-    mu_failure refused; // by an end that has the key; code MU_OK: it was not refused since the dial began
-    mu_status unproven; // why the last process that answered could not prove the key; MU_OK: no such process
-    int offers;         // version to offer: the last try has met an end that takes only that; 0: the newest
-    bool not_open;      // the name is not on the loopback, and the node may only use the loopback
+    char reason[200];    // why the last address failed
+    mu_failure refused;  // by an end that has the key; code MU_OK: it was not refused since the dial began
+    mu_status unproven;  // why the last process that answered could not prove the key; MU_OK: no such process
+    int offers;          // version to offer: the last try has met an end that takes only that; 0: the newest
+    bool not_open;       // the name is not on the loopback, and the node may only use the loopback
     mu_endpoint reached; // to which the last session was opened; bytes 0: there was none
     bool refused_there;  // since then, connections to it are refused: no process listens there
 } mu_dial;
@@ -195,19 +195,19 @@ struct mu_node {
     bool open;             // may use the network, not only the loopback
     int accepts;           // whose worker's key the other end may have in place of the cluster's (mu__link_accept)
     double heartbeat_seconds;
-    bool spins;            // looks for more input for a moment before it sleeps, where answers are awaited
+    bool spins; // looks for more input for a moment before it sleeps, where answers are awaited
     // Bytes that may wait for an end that does not read: beyond them nothing is read from it, and it is lost when it
     // takes nothing for the heartbeat. 0: no limit. Of two ends at most one may have a limit, or both could wait.
     size_t most_unsent;
-    mu_hello own;       // what this process says of itself: rank, ranks, greeting; mu__node_start fills the rest
-    mu_endpoints from;  // endpoints of the interface to use; n 0: any
+    mu_hello own;        // what this process says of itself: rank, ranks, greeting; mu__node_start fills the rest
+    mu_endpoints from;   // endpoints of the interface to use; n 0: any
     mu_member **members; // [n_members], of the owner
     int n_members;
 
     // The node's own state.
     mu_listening listening;
     mu_listener listener;
-    bool listens; // listening is complete
+    bool listens;           // listening is complete
     mu_error_value failure; // why it cannot listen; code MU_OK: it can, or does not yet
     int poller, waker;
     mu_incoming incoming[MU_MAX_INCOMING];
@@ -248,10 +248,7 @@ void mu__node_doing(mu_node *node, const char *text);
 void mu__node_own_word(mu_node *node, char *text, size_t bytes);
 
 // mu__sooner lowers the time of the next timer.
-static inline void mu__sooner(int64_t *next_ns, int64_t due_ns)
-{
-    *next_ns = MU_MIN(*next_ns, due_ns);
-}
+static inline void mu__sooner(int64_t *next_ns, int64_t due_ns) { *next_ns = MU_MIN(*next_ns, due_ns); }
 
 // Between the files of nodes: session.c, dial.c, incoming.c, heartbeat.c. `next` is lowered to their next timer.
 void mu__session_open(mu_node *node, int member, const mu_hello *hello, mu_handshake *handshake, int64_t now);

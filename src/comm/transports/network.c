@@ -7,7 +7,6 @@
 #include "comm/transports/network.h"
 #include "comm/sessions/net.h"
 
-
 #include <dlfcn.h>
 #include <pthread.h>
 #include <sched.h>
@@ -183,14 +182,16 @@ static mu_status agree(mu_mesh *mesh, const char *name, const mu_network_module 
     mu__blocks_free(&blocks);
     if (module == NULL)
         return mu__error_raise(&why);
-    return without < 0 ? MU_OK : mu__error(MU_FAILED_PRECONDITION, "%s cannot open the %s module; its own log says why",
-                                           mu__mesh_name(mesh, without), name);
+    return without < 0 ? MU_OK
+                       : mu__error(MU_FAILED_PRECONDITION, "%s cannot open the %s module; its own log says why",
+                                   mu__mesh_name(mesh, without), name);
 }
 
 mu_network *mu__network_open(mu_mesh *mesh, const char *name, const void *communicator)
 {
     if (strcmp(name, "ucx") == 0 && !mu__setting_bool(MU_SETTING_TRUSTED_NETWORK)) {
-        mu__error(MU_PERMISSION_DENIED, "UCX reads what strangers send before they have shown the cluster's key; set "
+        mu__error(MU_PERMISSION_DENIED,
+                  "UCX reads what strangers send before they have shown the cluster's key; set "
                   "MUSTER_TRUSTED_NETWORK=1 where none can reach these hosts, or leave the communication AUTO");
         return NULL;
     }
@@ -251,9 +252,8 @@ mu_status mu__network_bootstrap(const void *communicator, bool first, mu_mpi_boo
         return mu__error(MU_FAILED_PRECONDITION, "MPI cannot send the first process's address to the others: %s", why);
     if (memchr(out->address, 0, sizeof out->address) == NULL || memchr(out->key, 0, sizeof out->key) == NULL ||
         !out->address[0])
-        return mu__error(MU_UNAVAILABLE,
-                         "the first process has no free port, no host name or no random numbers; give it an address "
-                         "with MASTER_ADDR and MASTER_PORT");
+        return mu__error(MU_UNAVAILABLE, "the first process has no free port, no host name or no random numbers; give "
+                                         "it an address with MASTER_ADDR and MASTER_PORT");
     return MU_OK;
 }
 

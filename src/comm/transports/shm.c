@@ -7,7 +7,6 @@
 #include "base/system.h"
 #include "comm/transports/shm.h"
 
-
 typedef struct shm_message {
     uint64_t at;
     size_t bytes;

@@ -39,8 +39,8 @@ struct mu_segment {
 };
 
 typedef struct shared_block {
-    mu_buffer buffer; // must be first
-    mu_segment *segment;     // retained
+    mu_buffer buffer;    // must be first
+    mu_segment *segment; // retained
     int heap_number;
 } shared_block;
 

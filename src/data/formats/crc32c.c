@@ -3,9 +3,9 @@
 
 #include <pthread.h>
 
-#define POLYNOMIAL 0x82f63b78u  // reversed
+#define POLYNOMIAL 0x82f63b78u // reversed
 
-static uint32_t tables[8][256];  // tables[k][b]: byte b, followed by k zero bytes
+static uint32_t tables[8][256]; // tables[k][b]: byte b, followed by k zero bytes
 static pthread_once_t tables_once = PTHREAD_ONCE_INIT;
 
 static void make_tables(void)

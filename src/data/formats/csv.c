@@ -12,28 +12,26 @@
 #include <math.h>
 #include <stdlib.h>
 
-#define BUFFER_BYTES 65536
+#define BUFFER_BYTES      65536
 #define MOST_NUMBER_BYTES 512
-#define MOST_FIELD_BYTES (1 << 24)
+#define MOST_FIELD_BYTES  (1 << 24)
 
 typedef struct csv_args {
-    int columns;           // fields of a line
-    mu_numbers selected;   // numbers of the columns that are read, ascending; owned
-    mu_numbers dtypes;     // of each column that is read; owned
-    mu_value *like;        // the spec of an element: scalars, or one vector of float32; owned
-    mu_value *defaults;    // list of scalars, or of empty lists where there is none; NULL: none at all; owned
-    char *na_value;        // owned
+    int columns;         // fields of a line
+    mu_numbers selected; // numbers of the columns that are read, ascending; owned
+    mu_numbers dtypes;   // of each column that is read; owned
+    mu_value *like;      // the spec of an element: scalars, or one vector of float32; owned
+    mu_value *defaults;  // list of scalars, or of empty lists where there is none; NULL: none at all; owned
+    char *na_value;      // owned
     bool no_quotes;
-    int64_t header_lines;  // lines skipped at the start of each file
+    int64_t header_lines; // lines skipped at the start of each file
     char delimiter;
 } csv_args;
 
-static const mu_owned_field csv_owned[] = {{MU_OWNS_NUMBERS, offsetof(csv_args, selected)},
-                                           {MU_OWNS_NUMBERS, offsetof(csv_args, dtypes)},
-                                           {MU_OWNS_OBJECT, offsetof(csv_args, like)},
-                                           {MU_OWNS_OBJECT, offsetof(csv_args, defaults)},
-                                           {MU_OWNS_TEXT, offsetof(csv_args, na_value)},
-                                           {MU_OWNS_END, 0}};
+static const mu_owned_field csv_owned[] = {
+    {MU_OWNS_NUMBERS, offsetof(csv_args, selected)}, {MU_OWNS_NUMBERS, offsetof(csv_args, dtypes)},
+    {MU_OWNS_OBJECT, offsetof(csv_args, like)},      {MU_OWNS_OBJECT, offsetof(csv_args, defaults)},
+    {MU_OWNS_TEXT, offsetof(csv_args, na_value)},    {MU_OWNS_END, 0}};
 
 static mu_value *write_like(const void *object, const mu_dataset *dataset)
 {
@@ -64,10 +62,7 @@ static const mu_sent_field csv_sent[] = {MU_SENDS_INT(csv_args, columns, 1, UINT
                                          MU_SENDS_INT(csv_args, delimiter, 1, INT8_MAX),
                                          {.kind = MU_SENT_END}};
 
-static const csv_args *args_of(const mu_stage *stage)
-{
-    return stage->dataset->args;
-}
+static const csv_args *args_of(const mu_stage *stage) { return stage->dataset->args; }
 
 typedef struct csv_state {
     mu_file_stream *stream;
@@ -75,7 +70,7 @@ typedef struct csv_state {
     size_t at, n;
     int64_t line;
     locale_t c_locale;
-    int pushed;                     // a character put back, or END_OF_FILE; NOTHING: none
+    int pushed; // a character put back, or END_OF_FILE; NOTHING: none
     struct {
         char *items;
         size_t n, capacity;
@@ -192,8 +187,9 @@ static mu_status read_field(csv_state *state, int column, const csv_args *args, 
             return damaged(state, column, "text follows the closing quote; double a quote inside of quotes");
         if (c == '"' && !args->no_quotes) {
             if (state->field.n > 0)
-                return damaged(state, column, "a quote is inside of a field without quotes; put the field in quotes "
-                               "and double the quote, or give .no_quotes = true");
+                return damaged(state, column,
+                               "a quote is inside of a field without quotes; put the field in quotes and double the "
+                               "quote, or give .no_quotes = true");
             state->field.quoted = true;
             MU_TRY(read_quoted(state, column));
             continue;
@@ -204,11 +200,10 @@ static mu_status read_field(csv_state *state, int column, const csv_args *args, 
 
 static mu_status field_error(const csv_state *state, int column, mu_dtype dtype)
 {
-    return mu__error(MU_DATA_LOSS, "%s, line %lld, column %d: \"%.40s\" is not a valid %s%s",
-                     mu__file_stream_path(state->stream), (long long)state->line, column + 1, state->field.items,
-                     mu_dtype_name(dtype),
-                     state->line == 1 ? "; if the line is a header, give .skip_lines = 1 (muster fit: --skip-lines 1)"
-                                      : "");
+    return mu__error(
+        MU_DATA_LOSS, "%s, line %lld, column %d: \"%.40s\" is not a valid %s%s", mu__file_stream_path(state->stream),
+        (long long)state->line, column + 1, state->field.items, mu_dtype_name(dtype),
+        state->line == 1 ? "; if the line is a header, give .skip_lines = 1 (muster fit: --skip-lines 1)" : "");
 }
 
 static mu_status store_number(const csv_state *state, int column, mu_dtype dtype, void *data, int64_t index)
@@ -371,22 +366,19 @@ static mu_status read_line(mu_stage *stage, mu_leaves *made, bool *end)
     return MU_OK;
 }
 
-static mu_value *csv_spec(const mu_dataset *dataset)
-{
-    return mu_retain(((const csv_args *)dataset->args)->like);
-}
+static mu_value *csv_spec(const mu_dataset *dataset) { return mu_retain(((const csv_args *)dataset->args)->like); }
 
 static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
 {
     const csv_args *args = args_of(stage);
     mu_leaves made = {0};
     const bool vector = args->like->kind == MU_VALUE_TENSOR;
-    mu_status status = mu__build_begin(&made, vector ? 1 : args->dtypes.n) ? read_line(stage, &made, end)
-                                                                           : MU_RESOURCE_EXHAUSTED;
+    mu_status status =
+        mu__build_begin(&made, vector ? 1 : args->dtypes.n) ? read_line(stage, &made, end) : MU_RESOURCE_EXHAUSTED;
     mu_value *value = mu__build_end(&made, args->like);
     if (status == MU_OK && !*end && (item->value = value) == NULL)
         status = mu_error_code();
-    if (status != MU_OK) {  // skip the rest of a damaged file: continue with the next
+    if (status != MU_OK) { // skip the rest of a damaged file: continue with the next
         close_file(stage->state);
         mu_release(value);
         item->value = NULL;
@@ -399,8 +391,9 @@ static mu_status csv_next(mu_stage *stage, mu_item *item, bool *end)
 static mu_status check_column(mu_dtype dtype, int i)
 {
     if (dtype != MU_STRING && (!mu__dtype_ok(dtype) || dtype == MU_BOOL))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_dataset_csv: the type of column %d is %d; expected a type of "
-                         "numbers, or MU_STRING", i + 1, dtype);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_dataset_csv: the type of column %d is %d; expected a type of numbers, or MU_STRING", i + 1,
+                         dtype);
     return MU_OK;
 }
 
@@ -417,8 +410,8 @@ static bool like_fits(const csv_args *args)
     const int n = args->dtypes.n;
     const bool vector = args->like->kind == MU_VALUE_TENSOR;
     const mu_tensor *leaf = vector ? (const mu_tensor *)args->like->leaf : NULL;
-    bool fits = vector ? leaf->dtype == MU_F32 && leaf->shape.rank == 1 && leaf->shape.dims[0] == n
-                       : args->like->n == n;
+    bool fits =
+        vector ? leaf->dtype == MU_F32 && leaf->shape.rank == 1 && leaf->shape.dims[0] == n : args->like->n == n;
     for (int i = 0; fits && i < n; i++)
         fits = vector ? args->dtypes.items[i] == MU_F32
                       : is_scalar(args->like->items[i], (mu_dtype)args->dtypes.items[i], true);
@@ -439,8 +432,8 @@ static mu_status check_csv(const mu_dataset *dataset)
                ((value->kind == MU_VALUE_LIST && value->n == 0) ||
                 is_scalar(value, (mu_dtype)args->dtypes.items[i], false));
     }
-    return fits ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "columns, types, defaults and the element of csv do not fit "
-                                    "together");
+    return fits ? MU_OK
+                : mu__error(MU_INVALID_ARGUMENT, "columns, types, defaults and the element of csv do not fit together");
 }
 
 const mu_stage_ops mu__csv_stage = {
@@ -498,8 +491,9 @@ static mu_status check_selected(const mu_dataset_csv_args *a)
                          function, a->n_select_columns, a->select_columns != NULL ? "given" : "NULL");
     for (int i = 0; i < a->n_select_columns; i++)
         if (a->select_columns[i] < (i > 0 ? a->select_columns[i - 1] + 1 : 0) || a->select_columns[i] >= a->columns)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: select_columns[%d] is %d; expected columns from 0 to %d, "
-                             "ascending", function, i, a->select_columns[i], a->columns - 1);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: select_columns[%d] is %d; expected columns from 0 to %d, ascending", function, i,
+                             a->select_columns[i], a->columns - 1);
     return MU_OK;
 }
 
@@ -514,8 +508,7 @@ static mu_status check_field(const mu_dataset_csv_args *a, int i)
         return MU_OK;
     if (value->buffer == NULL || value->shape.rank != 0 || value->dtype != dtype)
         return mu__error(MU_INVALID_ARGUMENT, "%s: record_defaults[%d] is of type %s; expected a scalar of %s",
-                         function,
-                         i, mu_dtype_name(value->dtype), mu_dtype_name(dtype));
+                         function, i, mu_dtype_name(value->dtype), mu_dtype_name(dtype));
     return mu__host_read(value) != NULL ? MU_OK : mu_error_code();
 }
 
@@ -549,11 +542,11 @@ static void keep_values(csv_args *stage, const mu_dataset_csv_args *a)
     for (int i = 0; specs != NULL && defaults != NULL && i < n; i++) {
         mu_tensor *value = a->record_defaults != NULL ? a->record_defaults[i] : NULL;
         specs[i] = mu__spec_leaf((mu_dtype)stage->dtypes.items[i], &mu__scalar_shape);
-        defaults[i] = value != NULL ? mu__leaf_value(mu_retain(value)) : mu__value_container(MU_VALUE_LIST, 0, NULL,
-                                                                                             NULL);
+        defaults[i] =
+            value != NULL ? mu__leaf_value(mu_retain(value)) : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
     }
     if (specs != NULL && defaults != NULL && !mu__pending()) {
-        stage->like = a->names != NULL ? mu__value_container(MU_VALUE_MAP, n, specs, a->names)
+        stage->like = a->names != NULL    ? mu__value_container(MU_VALUE_MAP, n, specs, a->names)
                       : a->dtypes != NULL ? mu__value_container(MU_VALUE_LIST, n, specs, NULL)
                                           : mu__spec_leaf(MU_F32, &(mu_shape){.rank = 1, .dims = {n}});
         stage->defaults = mu__value_container(MU_VALUE_LIST, n, defaults, NULL);
@@ -573,9 +566,12 @@ mu_dataset *mu_dataset_csv_with(const mu_dataset_csv_args *args)
         return NULL;
     mu_dataset *paths = a.paths != NULL ? a.paths : mu__files_one(a.path, function);
     const int n = a.n_select_columns > 0 ? a.n_select_columns : a.columns;
-    csv_args stage = {.columns = a.columns, .dtypes = {n, mu__calloc((size_t)n, sizeof(int64_t))},
-                      .selected = {n, mu__calloc((size_t)n, sizeof(int64_t))}, .no_quotes = a.no_quotes,
-                      .na_value = a.na_value != NULL ? mu__strdup(a.na_value) : NULL, .header_lines = a.skip_lines,
+    csv_args stage = {.columns = a.columns,
+                      .dtypes = {n, mu__calloc((size_t)n, sizeof(int64_t))},
+                      .selected = {n, mu__calloc((size_t)n, sizeof(int64_t))},
+                      .no_quotes = a.no_quotes,
+                      .na_value = a.na_value != NULL ? mu__strdup(a.na_value) : NULL,
+                      .header_lines = a.skip_lines,
                       .delimiter = a.delimiter != 0 ? a.delimiter : ','};
     for (int i = 0; i < n && !mu__pending(); i++) {
         stage.dtypes.items[i] = a.dtypes != NULL ? (int64_t)a.dtypes[i] : MU_F32;

@@ -12,10 +12,10 @@ typedef struct column {
     const char *function;
     int64_t n_rows, per;     // rows; values of a step
     int64_t steps_of_record; // rows of one example
-    mu_span *rows;          // [n_rows] Feature messages; NULL: there is none
+    mu_span *rows;           // [n_rows] Feature messages; NULL: there is none
     bool padded_rows;        // rows are steps of sequences; those without a message are padding
     bool empty_counts;       // a message without a list has 0 values, of any type; else it is as good as none
-    mu_span *lists;         // [n_rows] their values
+    mu_span *lists;          // [n_rows] their values
     int64_t *counts;         // [n_rows] how many values; -1: the row has none
     int64_t longest;         // steps of the longest row, of VARIABLE
 } column;
@@ -28,8 +28,9 @@ static void column_free(column *c)
 
 static mu_status damaged(const char *function, int64_t example)
 {
-    return mu__error(MU_DATA_LOSS, "%s: the bytes of example %lld are not a serialised message of this kind; is the "
-                     "record whole?", function, (long long)example);
+    return mu__error(MU_DATA_LOSS,
+                     "%s: the bytes of example %lld are not a serialised message of this kind; is the record whole?",
+                     function, (long long)example);
 }
 
 // ---- First pass ---------------------------------------------------------------------------------
@@ -37,18 +38,20 @@ static mu_status damaged(const char *function, int64_t example)
 static mu_status wrong_count(const column *c, int64_t example, int64_t count)
 {
     char text[MU_SHAPE_TEXT];
-    return mu__error(MU_INVALID_ARGUMENT, "%s: example %lld has %lld values in feature '%s'; its shape %s takes "
-                     "%s%lld. Correct .shape, or use MU_FEATURE_VARIABLE", c->function, (long long)example,
-                         (long long)count,
-                     c->feature->name, mu__shape_text(&c->feature->shape, text),
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: example %lld has %lld values in feature '%s'; its shape %s takes %s%lld. Correct .shape, or "
+                     "use MU_FEATURE_VARIABLE",
+                     c->function, (long long)example, (long long)count, c->feature->name,
+                     mu__shape_text(&c->feature->shape, text),
                      c->feature->length == MU_FEATURE_VARIABLE ? "a multiple of " : "", (long long)c->per);
 }
 
 static mu_status damaged_values(const column *c, int64_t example)
 {
-    return mu__error(MU_DATA_LOSS, "%s: the values of feature '%s' in example %lld are damaged, or not all written in "
-                     "one way: packed in one field, or each in its own; write the record again", c->function,
-                     c->feature->name, (long long)example);
+    return mu__error(MU_DATA_LOSS,
+                     "%s: the values of feature '%s' in example %lld are damaged, or not all written in one way: "
+                     "packed in one field, or each in its own; write the record again",
+                     c->function, c->feature->name, (long long)example);
 }
 
 // A row that has no list of values.
@@ -62,8 +65,9 @@ static mu_status count_missing(const column *c, int64_t example, bool present)
         return c->per == 0 ? MU_OK : wrong_count(c, example, 0);
     if (feature->default_value != NULL && !c->padded_rows)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: example %lld has no feature '%s' (%s); correct the name, or give a "
-                     ".default_value", c->function, (long long)example, feature->name, mu_dtype_name(feature->dtype));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: example %lld has no feature '%s' (%s); correct the name, or give a .default_value",
+                     c->function, (long long)example, feature->name, mu_dtype_name(feature->dtype));
 }
 
 static mu_status count_row(column *c, int64_t row)
@@ -78,15 +82,17 @@ static mu_status count_row(column *c, int64_t row)
     if (dtype == MU_DTYPE_DEFAULT)
         return count_missing(c, example, message.bytes != NULL);
     if (dtype != feature->dtype)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: example %lld has values of type %s in feature '%s', for which %s is "
-                         "wanted; correct .dtype", c->function, (long long)example, mu_dtype_name(dtype), feature->name,
-                         mu_dtype_name(feature->dtype));
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: example %lld has values of type %s in feature '%s', for which %s is wanted; correct .dtype",
+            c->function, (long long)example, mu_dtype_name(dtype), feature->name, mu_dtype_name(feature->dtype));
     mu_value_sink sink = {0};
     if (mu__example_values(c->lists[row], c->padded_rows, dtype, &sink) != MU_OK)
         return damaged_values(c, example);
     c->counts[row] = sink.n;
     const bool fits = feature->length == MU_FEATURE_FIXED ? sink.n == c->per
-                      : c->per == 0 ? sink.n == 0 : sink.n % c->per == 0;
+                      : c->per == 0                       ? sink.n == 0
+                                                          : sink.n % c->per == 0;
     if (!fits)
         return wrong_count(c, example, sink.n);
     c->longest = MU_MAX(c->longest, c->per > 0 ? sink.n / c->per : 0);
@@ -174,8 +180,12 @@ static mu_tensor *lengths_tensor(const int64_t *lengths, int64_t n, bool batch)
 static mu_status add_features(const mu_records *records, const mu_feature *feature, mu_example_map map, mu_span *rows,
                               mu_leaves *made)
 {
-    column c = {.feature = feature, .function = records->function, .n_rows = records->n, .steps_of_record = 1,
-                .rows = rows, .empty_counts = map == MU_EXAMPLE_CONTEXT};
+    column c = {.feature = feature,
+                .function = records->function,
+                .n_rows = records->n,
+                .steps_of_record = 1,
+                .rows = rows,
+                .empty_counts = map == MU_EXAMPLE_CONTEXT};
     mu_status status = count_rows(&c);
     mu_shape before = records->batch ? MU_SHAPE(records->n) : mu__scalar_shape;
     if (status == MU_OK && !mu__build_add(made, column_tensor(&c, before)))
@@ -190,8 +200,7 @@ static mu_status add_features(const mu_records *records, const mu_feature *featu
 }
 
 // Counts the steps of every example's sequence.
-static mu_status count_steps(const mu_records *records, const mu_feature *feature, const mu_span *lists,
-                             int64_t *steps,
+static mu_status count_steps(const mu_records *records, const mu_feature *feature, const mu_span *lists, int64_t *steps,
                              int64_t *longest)
 {
     for (int64_t i = 0; i < records->n; i++) {
@@ -203,9 +212,9 @@ static mu_status count_steps(const mu_records *records, const mu_feature *featur
         if (bad)
             return damaged(records->function, i);
         if (lists[i].bytes == NULL && feature->length == MU_FEATURE_FIXED && feature->default_value == NULL)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: example %lld has no sequence '%s' (%s); correct the name, or "
-                             "give a .default_value", records->function, (long long)i, feature->name,
-                             mu_dtype_name(feature->dtype));
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: example %lld has no sequence '%s' (%s); correct the name, or give a .default_value",
+                             records->function, (long long)i, feature->name, mu_dtype_name(feature->dtype));
         *longest = MU_MAX(*longest, steps[i]);
     }
     return MU_OK;
@@ -218,8 +227,8 @@ static mu_status add_sequence(const mu_records *records, const mu_feature *featu
     column c = {.feature = feature, .function = records->function, .padded_rows = true};
     mu_status status = steps != NULL ? count_steps(records, feature, lists, steps, &longest) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK && __builtin_mul_overflow(records->n, longest, &c.n_rows))
-        status = mu__error(MU_RESOURCE_EXHAUSTED, "%s: sequence '%s' has too many steps", records->function,
-                           feature->name);
+        status =
+            mu__error(MU_RESOURCE_EXHAUSTED, "%s: sequence '%s' has too many steps", records->function, feature->name);
     c.steps_of_record = MU_MAX(longest, 1);
     if (status == MU_OK && (c.rows = mu__calloc((size_t)c.n_rows + 1, sizeof *c.rows)) == NULL)
         status = MU_RESOURCE_EXHAUSTED;
@@ -270,9 +279,8 @@ mu_value *mu__example_parse(const mu_records *records, const mu_feature_list *li
     if (status == MU_OK)
         status = find(records, map, list->n, list->items, found);
     for (int i = 0; status == MU_OK && i < list->n; i++)
-        status = map == MU_EXAMPLE_LISTS
-                     ? add_sequence(records, &list->items[i], found + i * records->n, &made)
-                     : add_features(records, &list->items[i], map, found + i * records->n, &made);
+        status = map == MU_EXAMPLE_LISTS ? add_sequence(records, &list->items[i], found + i * records->n, &made)
+                                         : add_features(records, &list->items[i], map, found + i * records->n, &made);
     mu__free(found);
     return mu__build_end(&made, list->like);
 }

@@ -14,7 +14,7 @@ typedef struct mu_span {
     size_t n;
 } mu_span;
 
-enum { MU_EXAMPLE_FEATURES_FIELD = 1, MU_EXAMPLE_LISTS_FIELD = 2 };  // of Example and SequenceExample
+enum { MU_EXAMPLE_FEATURES_FIELD = 1, MU_EXAMPLE_LISTS_FIELD = 2 }; // of Example and SequenceExample
 
 // The maps of an Example, and of a SequenceExample: its context and its sequences.
 typedef enum mu_example_map { MU_EXAMPLE_FEATURES, MU_EXAMPLE_CONTEXT, MU_EXAMPLE_LISTS } mu_example_map;
@@ -34,9 +34,9 @@ bool mu__example_kind(mu_span feature, bool step, mu_dtype *dtype, mu_span *list
 
 // Where values go. Counts them alone if there is neither.
 typedef struct mu_value_sink {
-    void *numbers;          // float or int64; space for all
+    void *numbers; // float or int64; space for all
     mu_strings *strings;
-    int64_t n;              // values so far
+    int64_t n; // values so far
 } mu_value_sink;
 
 // mu__example_values reads the values of a list. DATA_LOSS without a record: the bytes are no such list, or one

@@ -34,8 +34,9 @@ static mu_status check_default(const char *function, const mu_feature *f)
         return MU_OK;
     if (value->buffer == NULL || value->dtype != f->dtype ||
         (value->shape.rank > 0 && (f->length == MU_FEATURE_VARIABLE || !mu__shape_equal(&value->shape, &f->shape))))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the default value of feature '%s' is %s %s; a scalar of %s%s%s is "
-                         "wanted", function, f->name, mu_dtype_name(value->dtype), mu__shape_text(&value->shape, text),
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the default value of feature '%s' is %s %s; a scalar of %s%s%s is wanted", function,
+                         f->name, mu_dtype_name(value->dtype), mu__shape_text(&value->shape, text),
                          mu_dtype_name(f->dtype), f->length == MU_FEATURE_VARIABLE ? "" : ", or a tensor of shape ",
                          f->length == MU_FEATURE_VARIABLE ? "" : mu__shape_text(&f->shape, wanted));
     return mu__host_read(value) != NULL ? MU_OK : mu_error_code();
@@ -44,19 +45,23 @@ static mu_status check_default(const char *function, const mu_feature *f)
 // `steps`: of a sequence, whose steps are counted also where each has a fixed length.
 static mu_status check_feature(const char *function, int i, const mu_feature *f, bool steps)
 {
-    enum { MORE_AXES = 3 };  // of the batch, the sequence and the steps
+    enum { MORE_AXES = 3 }; // of the batch, the sequence and the steps
     if (f->name == NULL)
         return mu__error(MU_INVALID_ARGUMENT, "%s: feature %d has no name", function, i);
     if (f->dtype != MU_F32 && f->dtype != MU_I64 && f->dtype != MU_STRING)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: feature '%s' is to be %s; examples hold MU_F32, MU_I64 and "
-                         "MU_STRING, which mu_cast converts later", function, f->name, mu_dtype_name(f->dtype));
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: feature '%s' is to be %s; examples hold MU_F32, MU_I64 and MU_STRING, which mu_cast converts later",
+            function, f->name, mu_dtype_name(f->dtype));
     if (f->lengths != NULL && f->length != MU_FEATURE_VARIABLE && !steps)
         return mu__error(MU_INVALID_ARGUMENT, "%s: feature '%s' has a fixed length, and .lengths; drop one of them",
                          function, f->name);
     MU_TRY(mu__shape_check(&f->shape, function));
     if (!mu__shape_known(&f->shape) || f->shape.rank > MU_MAX_RANK - MORE_AXES)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the shape of feature '%s' has an unknown axis, or more than %d; use "
-                         "MU_FEATURE_VARIABLE for a length that varies", function, f->name, MU_MAX_RANK - MORE_AXES);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the shape of feature '%s' has an unknown axis, or more than %d; use MU_FEATURE_VARIABLE "
+                         "for a length that varies",
+                         function, f->name, MU_MAX_RANK - MORE_AXES);
     return check_default(function, f);
 }
 
@@ -74,8 +79,8 @@ static mu_status keep_feature(mu_feature_list *list, const mu_feature *f, const 
         keys[list->n_leaves] = i == 0 ? kept->name : kept->lengths;
         for (int k = 0; k < list->n_leaves; k++)
             if (strcmp(keys[k], keys[list->n_leaves]) == 0)
-                return mu__error(MU_INVALID_ARGUMENT, "two features or lengths have the name '%s'; a map has each name "
-                                 "once", keys[k]);
+                return mu__error(MU_INVALID_ARGUMENT,
+                                 "two features or lengths have the name '%s'; a map has each name once", keys[k]);
         leaves[list->n_leaves] = mu__spec_leaf(MU_I64, &mu__scalar_shape);
         if (leaves[list->n_leaves++] == NULL)
             return mu_error_code();
@@ -136,9 +141,10 @@ static mu_status records_of(mu_records *records, const mu_tensor *serialized)
     const bool string = serialized->dtype == MU_STRING && serialized->shape.rank <= 1;
     if (serialized->buffer == NULL || !(string || (serialized->dtype == MU_U8 && serialized->shape.rank == 1))) {
         char text[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the examples are %s %s%s; expected a string, a vector of strings, "
-                         "or of uint8", records->function, mu_dtype_name(serialized->dtype),
-                         mu__shape_text(&serialized->shape, text), serialized->buffer == NULL ? " of a trace" : "");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the examples are %s %s%s; expected a string, a vector of strings, or of uint8",
+                         records->function, mu_dtype_name(serialized->dtype), mu__shape_text(&serialized->shape, text),
+                         serialized->buffer == NULL ? " of a trace" : "");
     }
     records->batch = string && serialized->shape.rank == 1;
     records->n = string ? mu__elements(&serialized->shape) : 1;
@@ -191,7 +197,7 @@ mu_value *mu_parse_sequence_example(mu_tensor *serialized, int n_context, const 
 // ---- The stage ----------------------------------------------------------------------------------
 
 typedef struct parse_args {
-    mu_example_form *form;  // owned
+    mu_example_form *form; // owned
 } parse_args;
 
 static const mu_sent_field parse_sent[] = {MU_SENDS_OBJECT(parse_args, form, &mu__example_form_form),
@@ -209,8 +215,9 @@ static mu_status parse_next(mu_stage *stage, mu_item *item, bool *end)
         return MU_OK;
     mu_status status = mu__item_value(item) != NULL ? mu__leaves_of(item->value, &leaves) : mu_error_code();
     if (status == MU_OK && leaves.n != 1)
-        status = mu__error(MU_INVALID_ARGUMENT, "mu_dataset_parse_example: an element has %d tensors; expected one, of "
-                           "serialised examples", leaves.n);
+        status = mu__error(MU_INVALID_ARGUMENT,
+                           "mu_dataset_parse_example: an element has %d tensors; expected one, of serialised examples",
+                           leaves.n);
     if (status == MU_OK) {
         parsed = parse(form_of(stage->dataset), "mu_dataset_parse_example", mu__leaf(&leaves, 0));
         status = parsed != NULL ? MU_OK : mu_error_code();

@@ -5,9 +5,9 @@
 #include "data/formats/example.h"
 
 typedef struct mu_feature_list {
-    int n, n_leaves;     // features; tensors of the result: lengths are further ones
-    mu_feature *items;   // names are copied, default values retained
-    mu_value *like;      // the result's structure
+    int n, n_leaves;   // features; tensors of the result: lengths are further ones
+    mu_feature *items; // names are copied, default values retained
+    mu_value *like;    // the result's structure
 } mu_feature_list;
 
 // The features of Examples or, with sequences, of SequenceExamples.
@@ -21,14 +21,14 @@ typedef struct mu_example_form {
 mu_example_form *mu__example_form_new(const char *function, int n_features, const mu_feature *features, int n_sequences,
                                       const mu_feature *sequences);
 
-extern const mu_object_form mu__example_form_form;  // in descriptions (example_sent.c)
+extern const mu_object_form mu__example_form_form; // in descriptions (example_sent.c)
 
 // The messages of one call.
 typedef struct mu_records {
     const char *function;
     int64_t n;
     mu_span *items;
-    bool batch;          // else there is one, and tensors have no axis for it
+    bool batch; // else there is one, and tensors have no axis for it
 } mu_records;
 
 // mu__example_parse makes the map of one list of features, from a map of the messages. Owned by the caller; NULL on

@@ -59,8 +59,11 @@ static bool read_feature(const mu_value *value, mu_feature *out)
         !(is_nothing(value->items[2]) || mu__described_text(value->items[2], &lengths)) ||
         !(is_nothing(value->items[3]) || value->items[3]->kind == MU_VALUE_TENSOR))
         return false;
-    *out = (mu_feature){.name = name.bytes, .dtype = (mu_dtype)numbers[0], .lengths = lengths.bytes,
-                        .length = (mu_feature_length)numbers[1], .shape = {.rank = (int)n - FIRST_AXIS}};
+    *out = (mu_feature){.name = name.bytes,
+                        .dtype = (mu_dtype)numbers[0],
+                        .lengths = lengths.bytes,
+                        .length = (mu_feature_length)numbers[1],
+                        .shape = {.rank = (int)n - FIRST_AXIS}};
     memcpy(out->shape.dims, numbers + FIRST_AXIS, (size_t)out->shape.rank * sizeof *numbers);
     if (!is_nothing(value->items[3]))
         out->default_value = (mu_tensor *)value->items[3]->leaf;

@@ -7,13 +7,13 @@
 // or packed field there, whose values it would drop without a word, is damage here.
 #include "data/formats/example.h"
 
-enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 };  // wire types
+enum { VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5 }; // wire types
 
 typedef struct field {
     uint64_t number;
     int type;
-    uint64_t varint;     // VARINT
-    mu_span bytes;      // all other types
+    uint64_t varint; // VARINT
+    mu_span bytes;   // all other types
 } field;
 
 static uint64_t read_varint(mu_cursor *cursor)
@@ -25,7 +25,7 @@ static uint64_t read_varint(mu_cursor *cursor)
         if (!(byte & 0x80))
             return value;
     }
-    cursor->bad = true;  // more than ten bytes
+    cursor->bad = true; // more than ten bytes
     return 0;
 }
 

@@ -122,8 +122,10 @@ static mu_status put_sequence(bytes *out, const mu_value *value, const char *key
     if (tensor == NULL)
         return mu_error_code();
     if (tensor->shape.rank == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_serialize_sequence_example: sequence '%s' is a scalar; give a tensor "
-                         "whose axis 0 are the steps, or a list of tensors", key);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_serialize_sequence_example: sequence '%s' is a scalar; give a tensor whose axis 0 are the "
+                         "steps, or a list of tensors",
+                         key);
     const int64_t steps = tensor->shape.dims[0], width = steps > 0 ? mu__elements(&tensor->shape) / steps : 0;
     for (int64_t i = 0; i < steps; i++)
         MU_TRY(put_step(out, tensor, i * width, (i + 1) * width));
@@ -149,10 +151,7 @@ static mu_status put_entry(bytes *out, const mu_value *map, int i, put_value_fn 
     return status;
 }
 
-static int by_key(const void *a, const void *b)
-{
-    return strcmp(**(char **const *)a, **(char **const *)b);
-}
+static int by_key(const void *a, const void *b) { return strcmp(**(char **const *)a, **(char **const *)b); }
 
 // Writes a map as a field of the message; NULL: nothing.
 static mu_status put_map(bytes *message, int field, const mu_value *map, const char *what, put_value_fn *put_value)
@@ -162,7 +161,7 @@ static mu_status put_map(bytes *message, int field, const mu_value *map, const c
     if (map->kind != MU_VALUE_MAP)
         return mu__error(MU_INVALID_ARGUMENT, "the %s of an example are not a map (mu_map) of names to tensors", what);
     bytes entries = {0};
-    char ***order = mu__calloc((size_t)map->n + 1, sizeof *order);  // addresses of keys, so that they give the position
+    char ***order = mu__calloc((size_t)map->n + 1, sizeof *order); // addresses of keys, so that they give the position
     mu_status status = order != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int i = 0; status == MU_OK && i < map->n; i++)
         order[i] = &map->keys[i];
@@ -207,13 +206,10 @@ mu_tensor *mu_serialize_sequence_example(mu_value *context, mu_value *sequences)
 
 struct mu_tfrecord_writer {
     mu_object object;
-    mu_file_writer *file;  // NULL: closed
+    mu_file_writer *file; // NULL: closed
 };
 
-static void writer_destroy(void *object)
-{
-    mu__file_abandon(((mu_tfrecord_writer *)object)->file);
-}
+static void writer_destroy(void *object) { mu__file_abandon(((mu_tfrecord_writer *)object)->file); }
 
 static mu_type writer_type = {.name = "TFRecord writer", .destroy = writer_destroy};
 
@@ -242,11 +238,12 @@ mu_status mu_tfrecord_write(mu_tfrecord_writer *writer, mu_tensor *record)
     const bool string = record->dtype == MU_STRING && record->shape.rank == 0;
     if (record->buffer == NULL || !(string || (record->dtype == MU_U8 && record->shape.rank == 1))) {
         char text[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "mu_tfrecord_write: the record is %s %s; expected one string, or a "
-                         "vector of uint8", mu_dtype_name(record->dtype), mu__shape_text(&record->shape, text));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_tfrecord_write: the record is %s %s; expected one string, or a vector of uint8",
+                         mu_dtype_name(record->dtype), mu__shape_text(&record->shape, text));
     }
-    const mu_string content = string ? mu__string_at(record, 0)
-                                   : (mu_string){mu__host_read(record), (size_t)record->shape.dims[0]};
+    const mu_string content =
+        string ? mu__string_at(record, 0) : (mu_string){mu__host_read(record), (size_t)record->shape.dims[0]};
     return mu__record_write(writer->file, content.bytes, content.n, "", 0);
 }
 

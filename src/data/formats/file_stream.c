@@ -7,15 +7,15 @@
 #include <unistd.h>
 #include <zlib.h>
 
-#define INPUT_BYTES 65536
-#define MOST_DEFLATE_RATIO 1032  // deflate's best compression ratio
+#define INPUT_BYTES        65536
+#define MOST_DEFLATE_RATIO 1032 // deflate's best compression ratio
 
 struct mu_file_stream {
     char *path;
     int fd;
     bool gzip, inflating, file_ended;
     uint64_t at, file_bytes;
-    z_stream z;      // next_in and avail_in are the unread input, also of plain files
+    z_stream z; // next_in and avail_in are the unread input, also of plain files
     uint8_t *input;
 };
 

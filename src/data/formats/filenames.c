@@ -20,8 +20,8 @@ static mu_status path_of(const mu_value *element, char path[MOST_PATH_BYTES])
     mu__leaves_free(&leaves);
     const bool string = tensor != NULL && mu__has_strings(tensor) && tensor->shape.rank == 0;
     if (tensor == NULL || tensor->buffer == NULL || !(string || (tensor->dtype == MU_U8 && tensor->shape.rank == 1)))
-        return mu__error(MU_INVALID_ARGUMENT, "an element is not a file name; give a dataset made by mu_dataset_paths, "
-                                              "or of strings");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "an element is not a file name; give a dataset made by mu_dataset_paths, or of strings");
     size_t bytes = string ? mu__string_at(tensor, 0).n : (size_t)tensor->shape.dims[0];
     const char *text = string ? mu__string_at(tensor, 0).bytes : mu__host_read(tensor);
     if (text == NULL)

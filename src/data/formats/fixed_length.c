@@ -8,13 +8,13 @@ enum { MOST_RECORD_BYTES = 1 << 28 };
 static const char function[] = "mu_dataset_fixed_length_record";
 
 typedef struct record_args {
-    int64_t record, header, footer;  // bytes
+    int64_t record, header, footer; // bytes
 } record_args;
 
 typedef struct record_state {
     mu_file_stream *stream;
-    uint8_t *window;  // of a record and the footer
-    size_t n;         // bytes in it
+    uint8_t *window; // of a record and the footer
+    size_t n;        // bytes in it
 } record_state;
 
 static const mu_sent_field record_sent[] = {MU_SENDS_INT(record_args, record, 1, MOST_RECORD_BYTES),
@@ -84,8 +84,9 @@ static mu_status next_record(mu_stage *stage, bool *end)
         if (state->n == window_bytes(args))
             return MU_OK;
         if (state->n != (size_t)args->footer)
-            return mu__error(MU_DATA_LOSS, "%s: %zu bytes are behind the last whole record of %lld bytes; expected a "
-                             "footer of %lld. Check record_bytes, header_bytes and footer_bytes",
+            return mu__error(MU_DATA_LOSS,
+                             "%s: %zu bytes are behind the last whole record of %lld bytes; expected a footer of %lld. "
+                             "Check record_bytes, header_bytes and footer_bytes",
                              mu__file_stream_path(state->stream), state->n, (long long)args->record,
                              (long long)args->footer);
         close_file(state);
@@ -97,7 +98,7 @@ static mu_status record_next(mu_stage *stage, mu_item *item, bool *end)
     record_state *state = stage->state;
     const record_args *args = args_of(stage);
     const mu_status status = next_record(stage, end);
-    if (status != MU_OK)  // continue with the next file
+    if (status != MU_OK) // continue with the next file
         close_file(state);
     if (status != MU_OK || *end)
         return status;
@@ -135,9 +136,10 @@ static mu_status check(const mu_dataset_fixed_length_record_args *a)
     const bool large = a->record_bytes > MOST_RECORD_BYTES || a->footer_bytes > MOST_RECORD_BYTES;
     if (a->record_bytes >= 1 && a->header_bytes >= 0 && a->footer_bytes >= 0 && !large)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: record_bytes %lld, header_bytes %lld, footer_bytes %lld; expected a "
-                     "record of 1 to %d bytes, a header of 0 or more, and a footer of 0 to %d", function,
-                     (long long)a->record_bytes, (long long)a->header_bytes, (long long)a->footer_bytes,
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: record_bytes %lld, header_bytes %lld, footer_bytes %lld; expected a record of 1 to %d bytes, "
+                     "a header of 0 or more, and a footer of 0 to %d",
+                     function, (long long)a->record_bytes, (long long)a->header_bytes, (long long)a->footer_bytes,
                      MOST_RECORD_BYTES, MOST_RECORD_BYTES);
 }
 

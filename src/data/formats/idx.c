@@ -19,9 +19,9 @@ struct mu_idx {
     mu_worker *reader;
     pthread_mutex_t lock;
     pthread_cond_t more;
-    atomic_size_t ready;    // bytes in memory, in the machine's order
+    atomic_size_t ready; // bytes in memory, in the machine's order
     atomic_bool stop, failed;
-    mu_error_value error;   // guarded by lock until `failed`
+    mu_error_value error; // guarded by lock until `failed`
 };
 
 // ---- Header -------------------------------------------------------------------------------------
@@ -82,8 +82,7 @@ static mu_status read_header(mu_idx *idx)
     if (magic[0] != 0 || magic[1] != 0 || idx->spec.dtype == MU_DTYPE_DEFAULT || magic[3] < 1 || magic[3] > MU_MAX_RANK)
         return mu__error(MU_DATA_LOSS,
                          "%s is not an IDX file: it begins with %02x %02x %02x %02x; expected 00 00, a type (08, 09, "
-                         "0b to "
-                         "0e) and a rank (01 to %02x)",
+                         "0b to 0e) and a rank (01 to %02x)",
                          path, magic[0], magic[1], magic[2], magic[3], MU_MAX_RANK);
     idx->spec.shape.rank = magic[3];
     MU_TRY(read_exactly(idx, dims, 4u * magic[3], "the dimensions"));

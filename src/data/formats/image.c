@@ -9,16 +9,16 @@
 #include <png.h>
 #include <setjmp.h>
 
-enum { MOST_SIDE = 65500, MOST_SCANS = 200 };  // pixels; of a progressive JPEG, which is decoded once for each
+enum { MOST_SIDE = 65500, MOST_SCANS = 200 }; // pixels; of a progressive JPEG, which is decoded once for each
 #define MOST_IMAGE_BYTES ((size_t)1 << 30)
 
 // What a decoder works on.
 typedef struct decoding {
     const uint8_t *bytes;
     size_t n, at;
-    int channels;              // wanted; 0: those of the file
-    mu_tensor *image;          // owned
-    uint8_t *inks;             // a row of cyan, magenta, yellow and black; owned. NULL: the JPEG has other colours
+    int channels;     // wanted; 0: those of the file
+    mu_tensor *image; // owned
+    uint8_t *inks;    // a row of cyan, magenta, yellow and black; owned. NULL: the JPEG has other colours
     jmp_buf jump;
     char why[JMSG_LENGTH_MAX];
 } decoding;
@@ -32,9 +32,9 @@ static mu_status make_image(decoding *d, uint64_t height, uint64_t width, int ch
 {
     if (height < 1 || width < 1 || height > MOST_SIDE || width > MOST_SIDE ||
         height * width * (uint64_t)channels > MOST_IMAGE_BYTES)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "the image has %llu x %llu pixels; the limits are %d in a direction "
-                         "and %zu bytes", (unsigned long long)width, (unsigned long long)height, MOST_SIDE,
-                             MOST_IMAGE_BYTES);
+        return mu__error(MU_RESOURCE_EXHAUSTED,
+                         "the image has %llu x %llu pixels; the limits are %d in a direction and %zu bytes",
+                         (unsigned long long)width, (unsigned long long)height, MOST_SIDE, MOST_IMAGE_BYTES);
     d->image = mu__tensor_alloc(MU_U8, &(mu_shape){3, {(int64_t)height, (int64_t)width, channels}});
     return d->image != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
@@ -42,7 +42,7 @@ static mu_status make_image(decoding *d, uint64_t height, uint64_t width, int ch
 // ---- JPEG ---------------------------------------------------------------------------------------
 
 typedef struct jpeg_job {
-    struct jpeg_decompress_struct info;  // first
+    struct jpeg_decompress_struct info; // first
     struct jpeg_error_mgr errors;
     struct jpeg_progress_mgr progress;
     decoding *decoding;
@@ -79,8 +79,8 @@ static mu_status choose_colours(decoding *d, struct jpeg_decompress_struct *info
     if (*channels != 1 && *channels != 3)
         return mu__error(MU_INVALID_ARGUMENT, "a JPEG cannot be decoded to %d channels; give 0, 1 or 3", *channels);
     if (inks && *channels == 1)
-        return mu__error(MU_UNIMPLEMENTED, "the JPEG has CMYK colours, which are not decoded to gray; give 0 or 3 "
-                         "channels");
+        return mu__error(MU_UNIMPLEMENTED,
+                         "the JPEG has CMYK colours, which are not decoded to gray; give 0 or 3 channels");
     info->out_color_space = *channels == 1 ? JCS_GRAYSCALE : inks ? JCS_CMYK : JCS_RGB;
     MU_TRY(make_image(d, info->image_height, info->image_width, *channels));
     d->inks = inks ? mu__alloc((size_t)info->image_width * 4) : NULL;
@@ -104,7 +104,7 @@ static mu_status read_jpeg(jpeg_job *job)
     int channels;
     jpeg_mem_src(info, d->bytes, d->n);
     jpeg_read_header(info, TRUE);
-    info->dct_method = JDCT_IFAST;  // TensorFlow's default
+    info->dct_method = JDCT_IFAST; // TensorFlow's default
     MU_TRY(choose_colours(d, info, &channels));
     jpeg_start_decompress(info);
     const size_t width = info->output_width;
@@ -223,8 +223,8 @@ mu_tensor *mu__decode_image(const void *bytes, size_t n, int channels)
     else if (n >= sizeof jpeg && memcmp(bytes, jpeg, sizeof jpeg) == 0)
         status = decode_jpeg(&d);
     else
-        status = mu__error(MU_INVALID_ARGUMENT, "the bytes are neither a JPEG nor a PNG; other formats are not "
-                           "decoded");
+        status =
+            mu__error(MU_INVALID_ARGUMENT, "the bytes are neither a JPEG nor a PNG; other formats are not decoded");
     if (status == MU_OK)
         return d.image;
     mu_release(d.image);
@@ -236,17 +236,16 @@ mu_tensor *mu_decode_image(mu_tensor *contents, int channels)
     if (mu__need(contents, "mu_decode_image: the contents") != MU_OK)
         return NULL;
     const bool string = contents->dtype == MU_STRING && contents->shape.rank == 0;
-    if (contents->buffer == NULL || !(string || (contents->dtype == MU_U8 && contents->shape.rank == 1))
-        || channels < 0 ||
-        channels > 4) {
+    if (contents->buffer == NULL || !(string || (contents->dtype == MU_U8 && contents->shape.rank == 1)) ||
+        channels < 0 || channels > 4) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_decode_image: the contents are %s of rank %d, and %d channels are requested; "
-                  "expected one string or a vector of uint8, and 0 to 4 channels",
+                  "mu_decode_image: the contents are %s of rank %d, and %d channels are requested; expected one string "
+                  "or a vector of uint8, and 0 to 4 channels",
                   mu_dtype_name(contents->dtype), contents->shape.rank, channels);
         return NULL;
     }
-    const mu_string bytes = string ? mu__string_at(contents, 0)
-                                   : (mu_string){mu__host_read(contents), (size_t)contents->shape.dims[0]};
+    const mu_string bytes =
+        string ? mu__string_at(contents, 0) : (mu_string){mu__host_read(contents), (size_t)contents->shape.dims[0]};
     return mu__give(mu__decode_image(bytes.bytes, bytes.n, channels));
 }
 
@@ -265,15 +264,16 @@ mu_tensor *mu_encode_png(mu_tensor *image)
                   mu_dtype_name(image->dtype), mu__shape_text(&image->shape, text));
         return NULL;
     }
-    png_image png = {.version = PNG_IMAGE_VERSION, .width = (png_uint_32)dims[1], .height = (png_uint_32)dims[0],
+    png_image png = {.version = PNG_IMAGE_VERSION,
+                     .width = (png_uint_32)dims[1],
+                     .height = (png_uint_32)dims[0],
                      .format = (png_uint_32)formats[dims[2]]};
     png_alloc_size_t n = 0;
     const void *pixels = mu__host_read(image);
     void *bytes = NULL;
     mu_tensor *out = NULL;
-    if (pixels != NULL && png_image_write_get_memory_size(png, n, 0, pixels, 0, NULL)
-        && (bytes = mu__alloc(n)) != NULL &&
-        png_image_write_to_memory(&png, bytes, &n, 0, pixels, 0, NULL))
+    if (pixels != NULL && png_image_write_get_memory_size(png, n, 0, pixels, 0, NULL) &&
+        (bytes = mu__alloc(n)) != NULL && png_image_write_to_memory(&png, bytes, &n, 0, pixels, 0, NULL))
         out = mu__strings_text(bytes, n);
     if (out == NULL && !mu__pending())
         mu__error(MU_INTERNAL, "mu_encode_png: %s", png.message);

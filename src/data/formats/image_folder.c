@@ -17,8 +17,8 @@ static const mu_folder_kind images = {"mu_dataset_image_folder", "mu_dataset_ima
 typedef struct image_args {
     mu_folder_labels labels;
     int height, width, channels;
-    bool crops, pads;            // to the proportion of height to width
-    int interpolation;           // of mu__resize_methods
+    bool crops, pads;  // to the proportion of height to width
+    int interpolation; // of mu__resize_methods
 } image_args;
 
 static mu_tensor *resize(mu_tensor *x, int64_t height, int64_t width, const image_args *args)
@@ -106,8 +106,9 @@ static mu_status complete(mu_dataset_image_folder_args *a)
     MU_TRY(mu__folder_word(images.function, "color_mode", a->color_mode, colors));
     MU_TRY(mu__folder_word(images.function, "interpolation", a->interpolation, mu__resize_methods));
     if (a->crop_to_aspect_ratio && a->pad_to_aspect_ratio)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: crop_to_aspect_ratio and pad_to_aspect_ratio are both true; give "
-                         "one of them", images.function);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: crop_to_aspect_ratio and pad_to_aspect_ratio are both true; give one of them",
+                         images.function);
     return a->image_size[0] >= 1 && a->image_size[1] >= 1
                ? MU_OK
                : mu__error(MU_INVALID_ARGUMENT, "%s: image_size is %d x %d; expected at least 1", images.function,
@@ -119,13 +120,20 @@ mu_dataset *mu_dataset_image_folder_with(const mu_dataset_image_folder_args *arg
     mu_dataset_image_folder_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, images.function) != MU_OK || complete(&a) != MU_OK)
         return NULL;
-    const mu_folder_options options = {.directory = a.directory, .label_mode = a.label_mode, .subset = a.subset,
-                                       .batch_size = a.batch_size, .no_shuffle = a.no_shuffle,
+    const mu_folder_options options = {.directory = a.directory,
+                                       .label_mode = a.label_mode,
+                                       .subset = a.subset,
+                                       .batch_size = a.batch_size,
+                                       .no_shuffle = a.no_shuffle,
                                        .seed = MU_GIVEN(&a, seed) ? &a.seed : NULL,
                                        .validation_split = a.validation_split};
-    image_args stage = {.height = a.image_size[0], .width = a.image_size[1],
-                        .channels = strcmp(a.color_mode, "rgb") == 0 ? 3 : strcmp(a.color_mode, "rgba") == 0 ? 4 : 1,
-                        .crops = a.crop_to_aspect_ratio, .pads = a.pad_to_aspect_ratio};
+    image_args stage = {.height = a.image_size[0],
+                        .width = a.image_size[1],
+                        .channels = strcmp(a.color_mode, "rgb") == 0    ? 3
+                                    : strcmp(a.color_mode, "rgba") == 0 ? 4
+                                                                        : 1,
+                        .crops = a.crop_to_aspect_ratio,
+                        .pads = a.pad_to_aspect_ratio};
     while (strcmp(mu__resize_methods[stage.interpolation], a.interpolation) != 0)
         stage.interpolation++;
     mu_dataset *files = mu__folder_files(&images, &options, &stage.labels);

@@ -86,9 +86,10 @@ static int by_folder(const void *a, const void *b)
 static mu_status add_samples(const mu_folder_kind *of, const char *folder, int depth, names *samples)
 {
     names entries = {0};
-    mu_status status = depth < DEEPEST ? list_folder(folder, of->function, &entries)
-                                       : mu__error(MU_INVALID_ARGUMENT, "%s: folders are nested more than %d deep in "
-                                                   "%s", of->function, DEEPEST, folder);
+    mu_status status = depth < DEEPEST
+                           ? list_folder(folder, of->function, &entries)
+                           : mu__error(MU_INVALID_ARGUMENT, "%s: folders are nested more than %d deep in %s",
+                                       of->function, DEEPEST, folder);
     for (size_t i = 0; i < entries.n && status == MU_OK; i++) {
         char *path = NULL;
         const entry_kind kind = kind_of(of, folder, entries.items[i], false, &path);
@@ -134,7 +135,10 @@ static mu_status list_classes(const mu_folder_kind *of, const char *directory, n
 // All samples with their classes.
 typedef struct listing {
     names classes, samples;
-    struct { int32_t *items; size_t n, capacity; } labels;
+    struct {
+        int32_t *items;
+        size_t n, capacity;
+    } labels;
 } listing;
 
 static void listing_free(listing *l)
@@ -188,21 +192,26 @@ mu_status mu__folder_word(const char *function, const char *option, const char *
 
 static mu_status check(const mu_folder_kind *of, const mu_folder_options *o)
 {
-    static const char *const labels[] = {"int", "categorical", "binary", "none", NULL},
-                            *const subsets[] = {"training", "validation", NULL};
+    static const char *const labels[] = {"int", "categorical", "binary", "none", NULL}, *const subsets[] = {
+                                                                                            "training", "validation",
+                                                                                            NULL};
     MU_TRY(mu__folder_word(of->function, "label_mode", o->label_mode, labels));
     if ((o->validation_split != 0) != (o->subset != NULL) || !(o->validation_split >= 0 && o->validation_split < 1))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: validation_split is %g and subset is %s; give a share from 0 to "
-                         "below 1 and \"training\" or \"validation\", or neither", of->function, o->validation_split,
-                         o->subset != NULL ? o->subset : "NULL");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: validation_split is %g and subset is %s; give a share from 0 to below 1 and \"training\" "
+                         "or \"validation\", or neither",
+                         of->function, o->validation_split, o->subset != NULL ? o->subset : "NULL");
     if (o->subset != NULL)
         MU_TRY(mu__folder_word(of->function, "subset", o->subset, subsets));
     if (o->subset != NULL && !o->no_shuffle && o->seed == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: a validation_split of shuffled files needs a .seed, the same for "
-                         "both subsets, so that they share no file", of->function);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: a validation_split of shuffled files needs a .seed, the same for both subsets, so that "
+                         "they share no file",
+                         of->function);
     return o->batch_size == -1 || o->batch_size >= 1
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "%s: batch_size is %lld; expected at least 1, or -1 for single "
-                                   "samples", of->function, (long long)o->batch_size);
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "%s: batch_size is %lld; expected at least 1, or -1 for single samples",
+                           of->function, (long long)o->batch_size);
 }
 
 // ---- The dataset of files -----------------------------------------------------------------------
@@ -230,8 +239,8 @@ static mu_dataset *files_dataset(const listing *l, size_t begin, size_t n)
     mu_tensor *paths = mu_tensor_strings(1, &rows, (const char *const *)l->samples.items + begin);
     if (l->labels.n == 0)
         return mu_dataset_from_tensor_slices(mu_list(paths, MU_END));
-    return mu_dataset_from_tensor_slices(mu_list(paths, mu_tensor_new(MU_I32, 1, &rows, l->labels.items + begin),
-                                                 MU_END));
+    return mu_dataset_from_tensor_slices(
+        mu_list(paths, mu_tensor_new(MU_I32, 1, &rows, l->labels.items + begin), MU_END));
 }
 
 // The files of a subset, which the seed draws, in its order.
@@ -302,8 +311,9 @@ mu_status mu__folder_next(mu_stage *stage, const mu_folder_labels *labels, mu_it
     mu_pool *pool = mu_pool_open();
     mu_tensor *path = pool != NULL ? mu_at(element, 0) : NULL;
     mu_tensor *sample = path != NULL ? load(stage->dataset->args, mu__string_at(path, 0).bytes) : NULL;
-    mu_value *made = sample == NULL ? NULL
-                     : labels->given ? mu_list(sample, label(labels, mu_at(element, 1)), MU_END) : mu_of(sample);
+    mu_value *made = sample == NULL  ? NULL
+                     : labels->given ? mu_list(sample, label(labels, mu_at(element, 1)), MU_END)
+                                     : mu_of(sample);
     mu_retain(made);
     mu_pool_close(pool);
     mu__item_drop(item);

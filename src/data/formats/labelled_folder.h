@@ -9,9 +9,9 @@
 
 // Which files are samples, and how messages name them.
 typedef struct mu_folder_kind {
-    const char *function, *need;  // "mu_dataset_image_folder", "mu_dataset_image_folder: the directory"
-    const char *samples;          // "images"
-    const char *const *ends;      // of their names, in any case: ".png"; ends with NULL
+    const char *function, *need; // "mu_dataset_image_folder", "mu_dataset_image_folder: the directory"
+    const char *samples;         // "images"
+    const char *const *ends;     // of their names, in any case: ".png"; ends with NULL
 } mu_folder_kind;
 
 // What the public structs of options have in common.
@@ -19,7 +19,7 @@ typedef struct mu_folder_options {
     const char *directory, *label_mode, *subset;
     int64_t batch_size;
     bool no_shuffle;
-    const uint64_t *seed;         // NULL: not given
+    const uint64_t *seed; // NULL: not given
     double validation_split;
 } mu_folder_options;
 

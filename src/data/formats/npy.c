@@ -15,8 +15,8 @@
 
 typedef struct npy_header {
     mu_spec spec;
-    bool swapped;       // big-endian
-    bool fortran;       // the first axis varies fastest
+    bool swapped; // big-endian
+    bool fortran; // the first axis varies fastest
     const uint8_t *data;
     size_t bytes;
 } npy_header;
@@ -119,8 +119,7 @@ static mu_status parse_header(const char *name, const void *data, size_t bytes, 
     if (header->bytes == mu__cursor_left(&cursor))
         return MU_OK;
     return mu__error(MU_DATA_LOSS, "%s: %zu bytes of elements seen, %zu expected by the header; get the file again",
-                     name,
-                     mu__cursor_left(&cursor), header->bytes);
+                     name, mu__cursor_left(&cursor), header->bytes);
 }
 
 mu_status mu__npy_spec(const char *name, const void *data, size_t bytes, mu_spec *spec)
@@ -204,8 +203,14 @@ size_t mu__npy_header(const mu_tensor *tensor, char out[MU_NPY_HEADER])
 
 // The arrays of an archive and their names.
 typedef struct arrays {
-    struct { char **items; size_t n, capacity; } names;
-    struct { mu_value **items; size_t n, capacity; } values;
+    struct {
+        char **items;
+        size_t n, capacity;
+    } names;
+    struct {
+        mu_value **items;
+        size_t n, capacity;
+    } values;
 } arrays;
 
 char *mu__npz_name(const char *member)
@@ -281,12 +286,6 @@ static mu_dataset *rows_of_file(const char *path, bool archived)
     return dataset;
 }
 
-mu_dataset *mu_dataset_npy(const char *path)
-{
-    return rows_of_file(path, false);
-}
+mu_dataset *mu_dataset_npy(const char *path) { return rows_of_file(path, false); }
 
-mu_dataset *mu_dataset_npz(const char *path)
-{
-    return rows_of_file(path, true);
-}
+mu_dataset *mu_dataset_npz(const char *path) { return rows_of_file(path, true); }

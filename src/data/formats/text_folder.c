@@ -10,7 +10,7 @@ static const mu_folder_kind texts = {"mu_dataset_text_folder", "mu_dataset_text_
 
 typedef struct text_args {
     mu_folder_labels labels;
-    int64_t max_length;  // 0: all
+    int64_t max_length; // 0: all
 } text_args;
 
 static mu_tensor *load(const void *args, const char *path)
@@ -53,9 +53,12 @@ mu_dataset *mu_dataset_text_folder_with(const mu_dataset_text_folder_args *args)
         mu__args_positive(&a, "max_length", a.max_length, texts.function) != MU_OK)
         return NULL;
     const int64_t batch_size = MU_GIVEN(&a, batch_size) ? a.batch_size : 32;
-    const mu_folder_options options = {.directory = a.directory, .subset = a.subset, .batch_size = batch_size,
+    const mu_folder_options options = {.directory = a.directory,
+                                       .subset = a.subset,
+                                       .batch_size = batch_size,
                                        .label_mode = a.label_mode != NULL ? a.label_mode : "int",
-                                       .no_shuffle = a.no_shuffle, .seed = MU_GIVEN(&a, seed) ? &a.seed : NULL,
+                                       .no_shuffle = a.no_shuffle,
+                                       .seed = MU_GIVEN(&a, seed) ? &a.seed : NULL,
                                        .validation_split = a.validation_split};
     text_args stage = {.max_length = a.max_length};
     mu_dataset *files = mu__folder_files(&texts, &options, &stage.labels);

@@ -7,7 +7,10 @@ typedef struct line_state {
     mu_file_stream *stream;
     uint8_t *buffer;
     size_t at, n;
-    struct { char *items; size_t n, capacity; } line;
+    struct {
+        char *items;
+        size_t n, capacity;
+    } line;
 } line_state;
 
 static mu_status line_open(mu_stage *stage)
@@ -85,7 +88,7 @@ static mu_status line_next(mu_stage *stage, mu_item *item, bool *end)
 {
     line_state *state = stage->state;
     const mu_status status = next_line(stage, end);
-    if (status != MU_OK) {  // continue with the next file
+    if (status != MU_OK) { // continue with the next file
         mu__file_stream_close(state->stream);
         state->stream = NULL;
     }
@@ -111,10 +114,7 @@ const mu_stage_ops mu__text_line_stage = {
     .opens_files = true,
 };
 
-mu_dataset *mu_dataset_text_lines(mu_dataset *paths)
-{
-    return mu__dataset_stage(&mu__text_line_stage, NULL, paths);
-}
+mu_dataset *mu_dataset_text_lines(mu_dataset *paths) { return mu__dataset_stage(&mu__text_line_stage, NULL, paths); }
 
 mu_dataset *mu_dataset_text_line(const char *path)
 {

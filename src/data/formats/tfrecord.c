@@ -98,10 +98,7 @@ static void close_file(mu_record_reader *reader)
     reader->stream = NULL;
 }
 
-static void records_close(mu_stage *stage)
-{
-    mu__record_close(stage->state);
-}
+static void records_close(mu_stage *stage) { mu__record_close(stage->state); }
 
 // Reads the next record, from this file or the next one.
 static mu_status next_record(mu_stage *stage, bool *end)
@@ -124,7 +121,7 @@ static mu_status records_next(mu_stage *stage, mu_item *item, bool *end)
 {
     mu_record_reader *reader = stage->state;
     mu_status status = next_record(stage, end);
-    if (status != MU_OK)  // data after damage cannot be trusted: continue with the next file
+    if (status != MU_OK) // data after damage cannot be trusted: continue with the next file
         close_file(reader);
     if (status != MU_OK || *end)
         return status;
@@ -151,10 +148,7 @@ const mu_stage_ops mu__tfrecord_stage = {
     .opens_files = true,
 };
 
-mu_dataset *mu_dataset_tfrecords(mu_dataset *paths)
-{
-    return mu__dataset_stage(&mu__tfrecord_stage, NULL, paths);
-}
+mu_dataset *mu_dataset_tfrecords(mu_dataset *paths) { return mu__dataset_stage(&mu__tfrecord_stage, NULL, paths); }
 
 mu_dataset *mu_dataset_tfrecord(const char *path)
 {

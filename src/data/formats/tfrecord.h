@@ -5,8 +5,8 @@
 #include "data/formats/file_stream.h"
 
 typedef struct mu_record_reader {
-    mu_file_stream *stream;    // owned
-    uint8_t *items;       // the last record
+    mu_file_stream *stream; // owned
+    uint8_t *items;         // the last record
     size_t n, capacity;
 } mu_record_reader;
 

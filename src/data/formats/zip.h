@@ -14,18 +14,21 @@ typedef struct mu_zip_entry {
 } mu_zip_entry;
 
 typedef struct mu_zip {
-    const char *path;        // for errors
-    const uint8_t *data;     // the whole archive; the caller's
+    const char *path;    // for errors
+    const uint8_t *data; // the whole archive; the caller's
     size_t bytes;
-    uint64_t inflated;       // by all reads so far; members may share their packed bytes
-    struct { mu_zip_entry *items; size_t n, capacity; } entries;
+    uint64_t inflated; // by all reads so far; members may share their packed bytes
+    struct {
+        mu_zip_entry *items;
+        size_t n, capacity;
+    } entries;
 } mu_zip;
 
 // mu__zip_open reads the directory. Errors: DATA_LOSS; UNIMPLEMENTED for an archive in several parts. Close it also
 // after an error.
 mu_status mu__zip_open(mu_zip *zip, const char *path, const void *data, size_t bytes);
 void mu__zip_close(mu_zip *zip);
-const mu_zip_entry *mu__zip_find(const mu_zip *zip, const char *name);  // NULL without an error: there is none
+const mu_zip_entry *mu__zip_find(const mu_zip *zip, const char *name); // NULL without an error: there is none
 // mu__zip_read returns a member's bytes after checking its checksum: in the archive itself, or inflated into `*own`,
 // which the caller frees with mu__free. Errors: DATA_LOSS, also if members claim more than the archive can inflate to;
 // UNIMPLEMENTED for packing other than deflate.
@@ -39,9 +42,12 @@ typedef struct mu_zip_piece {
 
 // The members written so far and their places.
 typedef struct mu_zip_writer {
-    mu_file_writer *file;    // the caller's
+    mu_file_writer *file; // the caller's
     uint64_t at;
-    struct { mu_zip_entry *items; size_t n, capacity; } entries;
+    struct {
+        mu_zip_entry *items;
+        size_t n, capacity;
+    } entries;
 } mu_zip_writer;
 
 // mu__zip_add writes one member, not packed, from its pieces. mu__zip_finish writes the directory. mu__zip_free frees

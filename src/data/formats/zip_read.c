@@ -7,7 +7,7 @@
 #include <zlib.h>
 
 #define MOST_DEFLATE_RATIO 1032
-#define MOST_MEMBERS 16384
+#define MOST_MEMBERS       16384
 
 enum { END_BYTES = 22, LOCATOR_BYTES = 20, MOST_COMMENT = 65535 };
 
@@ -37,7 +37,8 @@ static mu_status find_wide_directory(const mu_zip *zip, size_t end, uint64_t *en
     mu__cursor_u64_little(&record);
     *offset = mu__cursor_u64_little(&record);
     return record.bad || memcmp(head, "PK\6\6", 4) != 0
-               ? damaged(zip->path, "the directory of the 64-bit kind is cut off") : MU_OK;
+               ? damaged(zip->path, "the directory of the 64-bit kind is cut off")
+               : MU_OK;
 }
 
 // Finds the end record by searching for its signature from the end.
@@ -201,8 +202,8 @@ mu_status mu__zip_read(mu_zip *zip, const mu_zip_entry *entry, const uint8_t **b
     *bytes = *own = NULL;
     mu_status status = entry_bytes(zip, entry, bytes, own);
     if (status == MU_OK && crc_of(*bytes, entry->size) != entry->crc)
-        status = mu__error(MU_DATA_LOSS, "%s: the checksum of %s does not fit; get the file again", zip->path,
-                           entry->name);
+        status =
+            mu__error(MU_DATA_LOSS, "%s: the checksum of %s does not fit; get the file again", zip->path, entry->name);
     if (status != MU_OK) {
         mu__free(*own);
         *bytes = *own = NULL;

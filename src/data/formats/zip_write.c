@@ -27,8 +27,8 @@ static bool is_wide(const mu_zip_entry *entry) { return entry->size >= UINT32_MA
 static uint8_t *put_entry(uint8_t *at, const mu_zip_entry *entry)
 {
     at = put(at, is_wide(entry) ? WIDE_VERSION : VERSION, 2);
-    at = put(at, 1 << 11, 2);  // the name is UTF-8
-    at = put(at, 0, 2);        // stored
+    at = put(at, 1 << 11, 2); // the name is UTF-8
+    at = put(at, 0, 2);       // stored
     at = put(at, 0, 2);
     at = put(at, FIRST_DATE, 2);
     at = put(at, entry->crc, 4);
@@ -74,7 +74,7 @@ static mu_status write_entry(mu_zip_writer *zip, const mu_zip_entry *entry)
     uint8_t header[ENTRY_BYTES], extra[28];
     uint8_t *at = put(put(header, 0x02014b50, 4), is_wide(entry) ? WIDE_VERSION : VERSION, 2);
     at = put(put_entry(at, entry), is_wide(entry) ? sizeof extra : 0, 2);
-    at = put(put(put(put(at, 0, 2), 0, 2), 0, 2), 0, 4);  // no comment, first disk, attributes
+    at = put(put(put(put(at, 0, 2), 0, 2), 0, 2), 0, 4); // no comment, first disk, attributes
     put(at, is_wide(entry) ? UINT32_MAX : entry->offset, 4);
     MU_TRY(write_bytes(zip, header, sizeof header));
     MU_TRY(write_bytes(zip, entry->name, strlen(entry->name)));
@@ -111,7 +111,4 @@ mu_status mu__zip_finish(mu_zip_writer *zip)
     return write_bytes(zip, end, sizeof end);
 }
 
-void mu__zip_free(mu_zip_writer *zip)
-{
-    mu__free(zip->entries.items);
-}
+void mu__zip_free(mu_zip_writer *zip) { mu__free(zip->entries.items); }

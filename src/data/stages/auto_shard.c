@@ -51,8 +51,7 @@ static mu_dataset *share_names(mu_dataset *names, const mu_division *by)
 // Whether a stage opens the files named by its input: a reader, or a function over names.
 static bool takes_names(const mu_dataset *dataset)
 {
-    return dataset->ops->opens_files ||
-           (dataset->ops->makes_datasets && mu__dataset_reads_files(dataset->inputs[0]));
+    return dataset->ops->opens_files || (dataset->ops->makes_datasets && mu__dataset_reads_files(dataset->inputs[0]));
 }
 
 static mu_dataset *share_files(mu_dataset *dataset, const mu_division *by)
@@ -131,8 +130,8 @@ static mu_status part_next(mu_stage *stage, mu_item *item, bool *end)
         const mu_tensor *whole = mu__leaf(&leaves, parts.n);
         if (whole->shape.rank == 0) {
             mu__error(MU_INVALID_ARGUMENT,
-                      "component %d of an element is a scalar, which has no rows to divide between workers; batch "
-                      "the dataset before distributing it",
+                      "component %d of an element is a scalar, which has no rows to divide between workers; batch the "
+                      "dataset before distributing it",
                       parts.n);
             break;
         }
@@ -157,10 +156,7 @@ static mu_value *part_spec(const mu_dataset *dataset)
     return mu__map_spec(mu__dataset_spec(dataset->inputs[0]), forget_rows, MU_UNKNOWN);
 }
 
-static int64_t part_cardinality(const mu_dataset *dataset)
-{
-    return mu_dataset_cardinality(dataset->inputs[0]);
-}
+static int64_t part_cardinality(const mu_dataset *dataset) { return mu_dataset_cardinality(dataset->inputs[0]); }
 
 static const mu_stage_ops part_stage = {
     .name = "part",

@@ -7,8 +7,8 @@
 typedef struct batch_args {
     int64_t batch_size;
     bool drop_remainder;
-    mu_padding *pad;       // NULL: shapes must agree; owned
-    mu_division division;  // if n is not 0: only these rows of each batch are made
+    mu_padding *pad;      // NULL: shapes must agree; owned
+    mu_division division; // if n is not 0: only these rows of each batch are made
 } batch_args;
 
 static const mu_sent_field batch_sent[] = {MU_SENDS_INT(batch_args, batch_size, 1, INT64_MAX),
@@ -126,10 +126,7 @@ static mu_value *batch_spec(const mu_dataset *dataset)
     return args->pad != NULL ? mu__padded_spec(spec, args->pad, n) : mu__stack_spec(spec, n, false);
 }
 
-static int64_t batch_size(const mu_dataset *dataset)
-{
-    return ((const batch_args *)dataset->args)->batch_size;
-}
+static int64_t batch_size(const mu_dataset *dataset) { return ((const batch_args *)dataset->args)->batch_size; }
 
 static int64_t batch_rows(const mu_dataset *dataset)
 {
@@ -179,9 +176,9 @@ const mu_stage_ops mu__padded_batch_stage = {
 
 static mu_status check_batch_size(int64_t batch_size)
 {
-    return batch_size >= 1 ? MU_OK
-                           : mu__error(MU_INVALID_ARGUMENT, "the batch size is %lld; expected at least 1",
-                                       (long long)batch_size);
+    return batch_size >= 1
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "the batch size is %lld; expected at least 1", (long long)batch_size);
 }
 
 mu_dataset *mu_dataset_batch_with(const mu_dataset_batch_args *args)
@@ -198,10 +195,11 @@ mu_dataset *mu_dataset_padded_batch_with(const mu_dataset_padded_batch_args *arg
 {
     static const char function[] = "mu_dataset_padded_batch";
     mu_dataset_padded_batch_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK
-        || check_batch_size(a.batch_size) != MU_OK)
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK ||
+        check_batch_size(a.batch_size) != MU_OK)
         return NULL;
-    const batch_args stage = {.batch_size = a.batch_size, .drop_remainder = a.drop_remainder,
+    const batch_args stage = {.batch_size = a.batch_size,
+                              .drop_remainder = a.drop_remainder,
                               .pad = mu__padding_new(function, a.n_padded_shapes, a.padded_shapes, a.padding_values)};
     return stage.pad != NULL ? mu__dataset_stage(&mu__padded_batch_stage, &stage, a.dataset) : NULL;
 }
@@ -220,10 +218,7 @@ static const mu_sent_field window_sent[] = {MU_SENDS_INT(window_args, size, 1, I
                                             {.kind = MU_SENT_END}};
 
 // The distance from a window's first element to its last.
-static int64_t window_span(const window_args *args)
-{
-    return (args->size - 1) * args->stride + 1;
-}
+static int64_t window_span(const window_args *args) { return (args->size - 1) * args->stride + 1; }
 
 static mu_value *window_stack(mu_stage *stage)
 {
@@ -300,9 +295,8 @@ mu_dataset *mu_dataset_window_with(const mu_dataset_window_args *args)
     const int64_t shift = MU_GIVEN(&a, shift) ? a.shift : a.window_size, stride = MU_GIVEN(&a, stride) ? a.stride : 1;
     if (a.window_size < 1 || shift < 1 || stride < 1 || a.window_size > INT32_MAX || stride > INT32_MAX) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "mu_dataset_window: window_size %lld, shift %lld, stride %lld; expected window_size and stride "
-                  "from 1 "
-                  "to %d, and a shift from 1. Correct the one that is outside",
+                  "mu_dataset_window: window_size %lld, shift %lld, stride %lld; expected window_size and stride from "
+                  "1 to %d, and a shift from 1. Correct the one that is outside",
                   (long long)a.window_size, (long long)shift, (long long)stride, INT32_MAX);
         return NULL;
     }

@@ -9,8 +9,8 @@
 typedef struct bucket_args {
     int64_t (*length)(mu_value *element, void *arg);
     void *arg;
-    mu_numbers boundaries, sizes;  // n; n + 1; owned
-    mu_padding *padding;           // NULL: none; owned
+    mu_numbers boundaries, sizes; // n; n + 1; owned
+    mu_padding *padding;          // NULL: none; owned
     bool to_boundary, drop_remainder;
 } bucket_args;
 
@@ -28,7 +28,7 @@ typedef struct bucket_state {
     held_items *buckets;
     mu_buffer_cache buffer_cache;
     bool input_ended;
-    int left;            // after the input: the next bucket to give
+    int left; // after the input: the next bucket to give
 } bucket_state;
 
 static const bucket_args *args_of(const mu_stage *stage) { return stage->dataset->args; }
@@ -70,8 +70,9 @@ static mu_status length_of(mu_stage *stage, mu_item *item, int64_t *length)
     mu__callback_leave(before);
     mu_pool_close(pool);
     if (!mu__pending() && *length < 0)
-        mu__error(MU_INVALID_ARGUMENT, "bucket_by_sequence_length: the function returned a length of %lld; expected 0 "
-                  "or more", (long long)*length);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "bucket_by_sequence_length: the function returned a length of %lld; expected 0 or more",
+                  (long long)*length);
     return mu_error_code();
 }
 
@@ -84,9 +85,10 @@ static mu_status bucket_of(mu_stage *stage, mu_item *item, int *number)
     for (*number = 0; *number < boundaries->n && length >= boundaries->items[*number]; ++*number)
         ;
     if (args_of(stage)->to_boundary && *number == boundaries->n)
-        return mu__error(MU_INVALID_ARGUMENT, "bucket_by_sequence_length: an element of length %lld; with "
-                         "pad_to_bucket_boundary all must be shorter than the last boundary, %lld", (long long)length,
-                         (long long)boundaries->items[boundaries->n - 1]);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "bucket_by_sequence_length: an element of length %lld; with pad_to_bucket_boundary all must "
+                         "be shorter than the last boundary, %lld",
+                         (long long)length, (long long)boundaries->items[boundaries->n - 1]);
     return MU_OK;
 }
 
@@ -104,8 +106,7 @@ static mu_value *stack_to_boundary(mu_stage *stage, held_items *bucket, int64_t 
             if (padding.shapes[i].dims[axis] == MU_UNKNOWN)
                 padding.shapes[i].dims[axis] = longest;
     mu_value *value = mu__stack(bucket->items, (int64_t)bucket->n, &padding,
-                                &((bucket_state *)stage->state)->buffer_cache,
-                                stage->ops->name);
+                                &((bucket_state *)stage->state)->buffer_cache, stage->ops->name);
     mu__free(padding.shapes);
     return value;
 }
@@ -115,10 +116,9 @@ static mu_status give_bucket(mu_stage *stage, int number, mu_item *item)
     bucket_state *state = stage->state;
     held_items *bucket = &state->buckets[number];
     const bucket_args *args = args_of(stage);
-    item->value = args->to_boundary
-                      ? stack_to_boundary(stage, bucket, args->boundaries.items[number] - 1)
-                      : mu__stack(bucket->items, (int64_t)bucket->n, args->padding, &state->buffer_cache,
-                                  stage->ops->name);
+    item->value = args->to_boundary ? stack_to_boundary(stage, bucket, args->boundaries.items[number] - 1)
+                                    : mu__stack(bucket->items, (int64_t)bucket->n, args->padding, &state->buffer_cache,
+                                                stage->ops->name);
     empty_bucket(bucket);
     return item->value != NULL ? MU_OK : mu_error_code();
 }
@@ -179,22 +179,25 @@ static mu_status check(const mu_dataset_bucket_args *a)
     if (a->element_length == NULL)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the function element_length is NULL; give one", function);
     if (n < 1 || n > UINT16_MAX || a->bucket_boundaries == NULL || a->bucket_batch_sizes == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: n_bucket_boundaries is %d; give bucket_boundaries, 1 to %d of them, "
-                         "and one more in bucket_batch_sizes", function, n, UINT16_MAX);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: n_bucket_boundaries is %d; give bucket_boundaries, 1 to %d of them, and one more in "
+                         "bucket_batch_sizes",
+                         function, n, UINT16_MAX);
     for (int i = 0; i < n; i++)
         if (a->bucket_boundaries[i] < 1 || (i > 0 && a->bucket_boundaries[i] <= a->bucket_boundaries[i - 1]))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: bucket_boundaries[%d] is %lld; expected numbers from 1 that "
-                             "ascend", function, i, (long long)a->bucket_boundaries[i]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: bucket_boundaries[%d] is %lld; expected numbers from 1 that ascend", function, i,
+                             (long long)a->bucket_boundaries[i]);
     MU_TRY(mu__args_length(function, "bucket_batch_sizes", a->bucket_batch_sizes, a->n_bucket_batch_sizes, n + 1,
                            "bucket: those below a boundary, and the last"));
     for (int i = 0; i <= n; i++)
         if (a->bucket_batch_sizes[i] < 1)
             return mu__error(MU_INVALID_ARGUMENT, "%s: bucket_batch_sizes[%d] is %lld; expected at least 1", function,
-                             i,
-                             (long long)a->bucket_batch_sizes[i]);
+                             i, (long long)a->bucket_batch_sizes[i]);
     if (a->pad_to_bucket_boundary && (a->no_padding || a->n_padded_shapes == 0))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: pad_to_bucket_boundary needs padded_shapes, which say by MU_UNKNOWN "
-                         "which axes are padded", function);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: pad_to_bucket_boundary needs padded_shapes, which say by MU_UNKNOWN which axes are padded", function);
     return MU_OK;
 }
 
@@ -213,12 +216,15 @@ mu_dataset *mu_dataset_bucket_by_sequence_length_with(const mu_dataset_bucket_ar
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK || check(&a) != MU_OK)
         return NULL;
     mu_padding *padding = NULL;
-    if (!a.no_padding && (padding = mu__padding_new(function, a.n_padded_shapes, a.padded_shapes,
-                                                    a.padding_values)) == NULL)
+    if (!a.no_padding &&
+        (padding = mu__padding_new(function, a.n_padded_shapes, a.padded_shapes, a.padding_values)) == NULL)
         return NULL;
-    const bucket_args stage = {.length = a.element_length, .arg = a.arg, .padding = padding,
+    const bucket_args stage = {.length = a.element_length,
+                               .arg = a.arg,
+                               .padding = padding,
                                .boundaries = copy_numbers(a.n_bucket_boundaries, a.bucket_boundaries),
                                .sizes = copy_numbers(a.n_bucket_batch_sizes, a.bucket_batch_sizes),
-                               .to_boundary = a.pad_to_bucket_boundary, .drop_remainder = a.drop_remainder};
+                               .to_boundary = a.pad_to_bucket_boundary,
+                               .drop_remainder = a.drop_remainder};
     return mu__dataset_stage(&bucket_stage, &stage, a.dataset);
 }

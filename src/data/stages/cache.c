@@ -15,16 +15,16 @@ typedef struct elements {
 typedef struct shared_cache {
     mu_object object;
     pthread_mutex_t lock;
-    elements kept;      // immutable once `full`
+    elements kept; // immutable once `full`
     atomic_bool full;
 } shared_cache;
 
 typedef struct cache_state {
-    elements seen;      // collected so far
+    elements seen; // collected so far
     size_t at;
-    bool read;          // decided at the first element: read from the cache, or from the input
+    bool read; // decided at the first element: read from the cache, or from the input
     bool begun;
-    bool incomplete;    // an element failed, so the collection is incomplete
+    bool incomplete; // an element failed, so the collection is incomplete
 } cache_state;
 
 static void drop_elements(elements *list)
@@ -93,15 +93,9 @@ static mu_status cache_next(mu_stage *stage, mu_item *item, bool *end)
     return status;
 }
 
-static void cache_close(mu_stage *stage)
-{
-    drop_elements(&((cache_state *)stage->state)->seen);
-}
+static void cache_close(mu_stage *stage) { drop_elements(&((cache_state *)stage->state)->seen); }
 
-static int64_t cache_cardinality(const mu_dataset *dataset)
-{
-    return mu_dataset_cardinality(dataset->inputs[0]);
-}
+static int64_t cache_cardinality(const mu_dataset *dataset) { return mu_dataset_cardinality(dataset->inputs[0]); }
 
 static mu_object *cache_share(void)
 {

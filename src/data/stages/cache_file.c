@@ -12,20 +12,17 @@
 #include <stdlib.h>
 
 typedef struct cache_file_args {
-    char *path;  // owned
+    char *path; // owned
 } cache_file_args;
 
 static const mu_owned_field cache_file_owned[] = {{MU_OWNS_TEXT, offsetof(cache_file_args, path)}, {MU_OWNS_END, 0}};
 
-static const char *path_of(const mu_stage *stage)
-{
-    return ((const cache_file_args *)stage->dataset->args)->path;
-}
+static const char *path_of(const mu_stage *stage) { return ((const cache_file_args *)stage->dataset->args)->path; }
 
 typedef struct cache_file_state {
-    mu_record_reader reader;     // stream is set if the file exists
+    mu_record_reader reader; // stream is set if the file exists
     mu_file_writer *writer;
-    mu_value *like;              // structure of an element; its leaves are not used
+    mu_value *like; // structure of an element; its leaves are not used
     int n_leaves;
     bool begun;
 } cache_file_state;
@@ -67,7 +64,8 @@ static mu_value *map_from_json(json_t *json)
     json_t *member;
     mu_value *map = NULL;
     if (items != NULL && keys != NULL) {
-        json_object_foreach(json, key, member) {
+        json_object_foreach(json, key, member)
+        {
             keys[n] = key;
             if ((items[n] = structure_from_json(member)) == NULL)
                 break;
@@ -139,8 +137,7 @@ static mu_status write_numbers(cache_file_state *state, const mu_tensor *tensor)
     const mu_spec spec = mu__spec_of(tensor);
     const size_t bytes = mu__npy_header(tensor, header);
     const void *data = bytes > 0 ? mu__host_read(tensor) : NULL;
-    return data != NULL ? mu__record_write(state->writer, header, bytes, data, mu__spec_bytes(&spec))
-                        : mu_error_code();
+    return data != NULL ? mu__record_write(state->writer, header, bytes, data, mu__spec_bytes(&spec)) : mu_error_code();
 }
 
 static mu_status write_element(cache_file_state *state, const mu_value *value)
@@ -247,8 +244,7 @@ static mu_status read_next(mu_stage *stage, mu_item *item, bool *end)
         return MU_OK;
     bool ok = mu__build_begin(&made, state->n_leaves), over = false;
     while (ok && made.n < state->n_leaves) {
-        ok = mu__record_read(&state->reader, &over) == MU_OK && !over &&
-             mu__build_add(&made, read_tensor(stage));
+        ok = mu__record_read(&state->reader, &over) == MU_OK && !over && mu__build_add(&made, read_tensor(stage));
     }
     *end = over && made.n == 0;
     if (over && made.n > 0)
@@ -279,10 +275,7 @@ static mu_status cache_file_next(mu_stage *stage, mu_item *item, bool *end)
     return state->reader.stream != NULL ? read_next(stage, item, end) : write_next(stage, item, end);
 }
 
-static int64_t cache_file_cardinality(const mu_dataset *dataset)
-{
-    return mu_dataset_cardinality(dataset->inputs[0]);
-}
+static int64_t cache_file_cardinality(const mu_dataset *dataset) { return mu_dataset_cardinality(dataset->inputs[0]); }
 
 static const mu_stage_ops cache_file_stage = {
     .name = "cache_file",

@@ -52,14 +52,14 @@ static mu_tensor *stack_tensor(const mu_spec *spec, mu_buffer_cache *buffer_cach
 typedef struct stack {
     mu_item *items;
     int64_t n;
-    const mu_padding *pad;  // NULL: shapes must agree
+    const mu_padding *pad; // NULL: shapes must agree
     const char *what;
-    const mu_value *like;  // structure of item 0
+    const mu_value *like; // structure of item 0
     int n_leaves;
-    mu_spec *specs;        // of one element
+    mu_spec *specs; // of one element
     mu_leaves out;
-    void **destination;          // scratch, n_leaves
-    int64_t *index;        // scratch, n
+    void **destination; // scratch, n_leaves
+    int64_t *index;     // scratch, n
 } stack;
 
 static mu_status first_specs(stack *s)
@@ -109,8 +109,9 @@ static mu_status fit_padded_shape(stack *s, int leaf)
     for (int axis = 0; fits && axis < shape->rank; axis++)
         fits = wanted->dims[axis] == MU_UNKNOWN || wanted->dims[axis] >= shape->dims[axis];
     if (!fits)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: component %d has elements of shape up to %s, which do not fit in "
-                         "padded_shapes[%d], %s; give a larger shape, or ? (MU_UNKNOWN) for the longest of each batch",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: component %d has elements of shape up to %s, which do not fit in padded_shapes[%d], %s; "
+                         "give a larger shape, or ? (MU_UNKNOWN) for the longest of each batch",
                          s->what, leaf, mu__shape_text(shape, seen), leaf, mu__shape_text(wanted, text));
     for (int axis = 0; axis < shape->rank; axis++)
         shape->dims[axis] = MU_MAX(shape->dims[axis], wanted->dims[axis]);
@@ -123,9 +124,10 @@ static mu_status fit_padding(stack *s)
     if (pad == NULL)
         return MU_OK;
     if ((pad->n_shapes != 0 && pad->n_shapes != s->n_leaves) || (pad->n_values > 1 && pad->n_values != s->n_leaves))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: elements have %d components, and there are %d padded_shapes and %d "
-                         "padding_values; give one for each component", s->what, s->n_leaves, pad->n_shapes,
-                         pad->n_values);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: elements have %d components, and there are %d padded_shapes and %d padding_values; give "
+                         "one for each component",
+                         s->what, s->n_leaves, pad->n_shapes, pad->n_values);
     for (int leaf = 0; leaf < s->n_leaves; leaf++) {
         const mu_tensor *value = mu__padding_value(pad, leaf);
         if (pad->n_shapes != 0)
@@ -304,8 +306,8 @@ static mu_status stack_outputs(stack *s, mu_buffer_cache *buffer_cache)
     for (int leaf = 0; leaf < s->n_leaves; leaf++) {
         mu_spec whole = s->specs[leaf];
         MU_TRY(mu__add_axis(&whole, s->n));
-        mu_tensor *tensor = whole.dtype == MU_STRING ? stack_strings(s, leaf, &whole.shape)
-                                                     : stack_tensor(&whole, buffer_cache);
+        mu_tensor *tensor =
+            whole.dtype == MU_STRING ? stack_strings(s, leaf, &whole.shape) : stack_tensor(&whole, buffer_cache);
         if (tensor == NULL)
             return mu_error_code();
         s->out.items[s->out.n++] = &tensor->object;

@@ -9,16 +9,16 @@
 typedef struct nested_args {
     mu_dataset *(*fn)(mu_value *element, void *arg);
     void *arg;
-    char *name;                    // name of the callback, for errors; owned
-    int64_t cycle_length;          // datasets open at the same time
-    int64_t block_length;          // elements taken from one dataset before the next
+    char *name;           // name of the callback, for errors; owned
+    int64_t cycle_length; // datasets open at the same time
+    int64_t block_length; // elements taken from one dataset before the next
 } nested_args;
 
 static const mu_owned_field nested_owned[] = {{MU_OWNS_TEXT, offsetof(nested_args, name)}, {MU_OWNS_END, 0}};
 
 typedef struct nested_state {
-    mu_iterator **open;    // [cycle_length]; NULL: empty slot
-    int64_t cycle, current, taken;  // current slot, and elements taken from it
+    mu_iterator **open;            // [cycle_length]; NULL: empty slot
+    int64_t cycle, current, taken; // current slot, and elements taken from it
     int n_open;
     bool input_ended;
 } nested_state;
@@ -117,17 +117,11 @@ static mu_status nested_next(mu_stage *stage, mu_item *item, bool *end)
 }
 
 // Both are one stage; flat_map reads one data set after the other.
-#define NESTED_STAGE(stage_name)             \
-    {                                        \
-        .name = stage_name,                  \
-        .state_bytes = sizeof(nested_state), \
-        .args_bytes = sizeof(nested_args),   \
-        .owned = nested_owned,               \
-        .open = nested_open,                 \
-        .next = nested_next,                 \
-        .close = nested_close,               \
-        .opaque = true,                      \
-        .makes_datasets = true,              \
+#define NESTED_STAGE(stage_name)                                                                                \
+    {                                                                                                           \
+        .name = stage_name, .state_bytes = sizeof(nested_state), .args_bytes = sizeof(nested_args),             \
+        .owned = nested_owned, .open = nested_open, .next = nested_next, .close = nested_close, .opaque = true, \
+        .makes_datasets = true,                                                                                 \
     }
 
 static const mu_stage_ops flat_map_stage = NESTED_STAGE("flat_map"), interleave_stage = NESTED_STAGE("interleave");
@@ -148,10 +142,10 @@ mu_dataset *mu_dataset_interleave_with(const mu_dataset_interleave_args *args)
     const int64_t cycle = MU_GIVEN(&a, cycle_length) ? a.cycle_length : 4;
     const int64_t block = MU_GIVEN(&a, block_length) ? a.block_length : 1;
     if (cycle < 1 || cycle > UINT16_MAX || block < 1) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "mu_dataset_interleave with cycle_length %lld and block_length %lld; expected 1 to %d, and at least "
-                  "1",
-                  (long long)cycle, (long long)block, UINT16_MAX);
+        mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_dataset_interleave with cycle_length %lld and block_length %lld; expected 1 to %d, and at least 1",
+            (long long)cycle, (long long)block, UINT16_MAX);
         return NULL;
     }
     nested_args stage = {.fn = a.fn, .arg = a.arg, .cycle_length = cycle, .block_length = block};

@@ -62,19 +62,18 @@ typedef struct generator_args {
     mu_value *(*next)(void *state);
     void (*close)(void *state);
     void *arg;
-    char *name;       // of the callback, in errors; owned
-    mu_value *like;   // spec of an element; may be NULL; retained
-    int64_t n;        // elements of an iteration, or one of the special results of mu_dataset_cardinality
+    char *name;     // of the callback, in errors; owned
+    mu_value *like; // spec of an element; may be NULL; retained
+    int64_t n;      // elements of an iteration, or one of the special results of mu_dataset_cardinality
 } generator_args;
 
-static const mu_owned_field generator_owned[] = {{MU_OWNS_TEXT, offsetof(generator_args, name)},
-                                                 {MU_OWNS_OBJECT, offsetof(generator_args, like)},
-                                                 {MU_OWNS_END, 0}};
+static const mu_owned_field generator_owned[] = {
+    {MU_OWNS_TEXT, offsetof(generator_args, name)}, {MU_OWNS_OBJECT, offsetof(generator_args, like)}, {MU_OWNS_END, 0}};
 
 typedef struct generator_state {
     void *user;
     bool opened;
-    int64_t given;    // elements
+    int64_t given; // elements
 } generator_state;
 
 // Whether the generator keeps its word about the number of elements.
@@ -113,10 +112,7 @@ static mu_status generator_next(mu_stage *stage, mu_item *item, bool *end)
     return mu_error_code();
 }
 
-static int64_t generator_cardinality(const mu_dataset *dataset)
-{
-    return ((const generator_args *)dataset->args)->n;
-}
+static int64_t generator_cardinality(const mu_dataset *dataset) { return ((const generator_args *)dataset->args)->n; }
 
 static void generator_close(mu_stage *stage)
 {
@@ -147,11 +143,15 @@ mu_dataset *mu_dataset_generator_with(const mu_dataset_generator_args *args)
     mu_dataset_generator_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_dataset_generator") != MU_OK)
         return NULL;
-    generator_args stage = {.open = a.open, .next = a.next, .close = a.close, .arg = a.arg,
+    generator_args stage = {.open = a.open,
+                            .next = a.next,
+                            .close = a.close,
+                            .arg = a.arg,
                             .n = MU_GIVEN(&a, cardinality) ? a.cardinality : MU_UNKNOWN_CARDINALITY};
     if (stage.n < 0 && stage.n != MU_INFINITE && stage.n != MU_UNKNOWN_CARDINALITY) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_dataset_generator: cardinality is %lld; give a number of elements, or "
-                  "MU_INFINITE", (long long)stage.n);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_dataset_generator: cardinality is %lld; give a number of elements, or MU_INFINITE",
+                  (long long)stage.n);
         return NULL;
     }
     if ((stage.name = mu__callback_name(a.name, "generator", a.next != NULL)) == NULL)
@@ -181,14 +181,10 @@ static mu_status map_skip(mu_stage *stage, int64_t count, int64_t *skipped)
     return mu__stage_skip(stage, 0, count, skipped);
 }
 
-static int64_t input_cardinality(const mu_dataset *dataset)
-{
-    return mu_dataset_cardinality(dataset->inputs[0]);
-}
+static int64_t input_cardinality(const mu_dataset *dataset) { return mu_dataset_cardinality(dataset->inputs[0]); }
 
-const mu_owned_field mu__map_owned[] = {{MU_OWNS_TEXT, offsetof(mu_map_args, name)},
-                                       {MU_OWNS_OBJECT, offsetof(mu_map_args, traced)},
-                                       {MU_OWNS_END, 0}};
+const mu_owned_field mu__map_owned[] = {
+    {MU_OWNS_TEXT, offsetof(mu_map_args, name)}, {MU_OWNS_OBJECT, offsetof(mu_map_args, traced)}, {MU_OWNS_END, 0}};
 
 const mu_sent_field mu__map_sent[] = {MU_SENDS_INT(mu_map_args, parallel_calls, 0, MU_MAX_PARALLEL_CALLS),
                                       MU_SENDS_NOTHING(mu_map_args, fn),
@@ -250,7 +246,7 @@ mu_dataset *mu_dataset_map_with(const mu_dataset_map_args *args)
 typedef struct filter_args {
     bool (*keep)(mu_value *element, void *arg);
     void *arg;
-    char *name;  // owned
+    char *name; // owned
 } filter_args;
 
 static const mu_owned_field filter_owned[] = {{MU_OWNS_TEXT, offsetof(filter_args, name)}, {MU_OWNS_END, 0}};

@@ -12,10 +12,7 @@ typedef struct count_args {
 
 static const mu_sent_field count_sent[] = {MU_SENDS_INT(count_args, count, -1, INT64_MAX), {.kind = MU_SENT_END}};
 
-static int64_t count_of(const mu_dataset *dataset)
-{
-    return ((const count_args *)dataset->args)->count;
-}
+static int64_t count_of(const mu_dataset *dataset) { return ((const count_args *)dataset->args)->count; }
 
 // ---- Shuffle ------------------------------------------------------------------------------------
 
@@ -103,10 +100,7 @@ static void shuffle_close(mu_stage *stage)
     mu__free(state->buffer.items);
 }
 
-static int64_t same_cardinality(const mu_dataset *dataset)
-{
-    return mu_dataset_cardinality(dataset->inputs[0]);
-}
+static int64_t same_cardinality(const mu_dataset *dataset) { return mu_dataset_cardinality(dataset->inputs[0]); }
 
 static mu_shuffle_order shuffle_order(const mu_dataset *dataset)
 {
@@ -145,7 +139,7 @@ mu_dataset *mu_dataset_shuffle_with(const mu_dataset_shuffle_args *args)
 
 typedef struct repeat_state {
     int64_t round;
-    bool any;   // this round returned an element; an empty input ends even an infinite repeat
+    bool any; // this round returned an element; an empty input ends even an infinite repeat
 } repeat_state;
 
 // Goes to the next round, if there is one.
@@ -330,7 +324,7 @@ mu_dataset *mu_dataset_skip(mu_dataset *dataset, int64_t count)
 
 typedef struct shard_args {
     int64_t n_shards, index;
-    bool all_shares;  // an error if there are fewer elements than shards
+    bool all_shares; // an error if there are fewer elements than shards
 } shard_args;
 
 static const mu_sent_field shard_sent[] = {MU_SENDS_INT(shard_args, n_shards, MU_SHARD_HINT, INT64_MAX),
@@ -339,8 +333,8 @@ static const mu_sent_field shard_sent[] = {MU_SENDS_INT(shard_args, n_shards, MU
                                            {.kind = MU_SENT_END}};
 
 typedef struct shard_state {
-    int64_t phase;   // elements taken from the input, modulo the number of shards
-    bool checked;    // checked that every shard has an element
+    int64_t phase; // elements taken from the input, modulo the number of shards
+    bool checked;  // checked that every shard has an element
 } shard_state;
 
 // If every shard must have an element, the other shards' first elements must exist too.
@@ -398,8 +392,10 @@ static mu_status check_part(int64_t n_shards, int64_t index)
     const bool hint = n_shards == MU_SHARD_HINT && index == MU_SHARD_HINT;
     return hint || (n_shards >= 1 && index >= 0 && index < n_shards)
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "shard %lld of %lld: expected at least one shard, and an index from 0 "
-                           "to the number of shards less 1", (long long)index, (long long)n_shards);
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "shard %lld of %lld: expected at least one shard, and an index from 0 to the number of "
+                           "shards less 1",
+                           (long long)index, (long long)n_shards);
 }
 
 static mu_status check_shard(const mu_dataset *dataset)
@@ -540,10 +536,7 @@ typedef struct options_args {
 static const mu_sent_field options_sent[] = {MU_SENDS_INT(options_args, policy, MU_AUTO_SHARD_OFF, MU_AUTO_SHARD_HINT),
                                              {.kind = MU_SENT_END}};
 
-static mu_status options_next(mu_stage *stage, mu_item *item, bool *end)
-{
-    return mu__stage_next(stage, 0, item, end);
-}
+static mu_status options_next(mu_stage *stage, mu_item *item, bool *end) { return mu__stage_next(stage, 0, item, end); }
 
 static mu_status options_skip(mu_stage *stage, int64_t count, int64_t *skipped)
 {

@@ -14,8 +14,10 @@ static mu_type padding_type = {.name = "padding", .destroy = padding_destroy};
 static mu_status keep_shapes(mu_padding *padding, const char *function, int n, const mu_shape *shapes)
 {
     if (n < 0 || (n > 0) != (shapes != NULL))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: n_padded_shapes is %d and padded_shapes %s; give both, one shape "
-                         "for each component, or neither", function, n, shapes != NULL ? "given" : "NULL");
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: n_padded_shapes is %d and padded_shapes %s; give both, one shape for each component, or neither",
+            function, n, shapes != NULL ? "given" : "NULL");
     if (n == 0)
         return MU_OK;
     if ((padding->shapes = mu__calloc((size_t)n, sizeof *shapes)) == NULL)
@@ -39,8 +41,10 @@ static mu_status keep_values(mu_padding *padding, const char *function, mu_value
     for (int i = 0; i < leaves.n; i++) {
         const mu_tensor *value = mu__leaf(&leaves, i);
         if (value->buffer == NULL || value->shape.rank != 0 || mu__host_read(value) == NULL)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: padding value %d is not a scalar with an element; make it with "
-                             "mu_constant or mu_string_scalar", function, i);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s: padding value %d is not a scalar with an element; make it with mu_constant or mu_string_scalar",
+                function, i);
     }
     return MU_OK;
 }
@@ -91,10 +95,10 @@ static void *read_padding(const mu_value *value)
     mu_value *values = value->items[1];
     const bool none = values->kind == MU_VALUE_LIST && values->n == 0;
     mu_shape *shapes = mu__calloc((size_t)list->n + 1, sizeof *shapes);
-    mu_padding *padding = shapes != NULL && read_shapes(list, shapes)
-                              ? mu__padding_new("padded_batch", list->n, list->n > 0 ? shapes : NULL,
-                                                none ? NULL : values)
-                              : NULL;
+    mu_padding *padding =
+        shapes != NULL && read_shapes(list, shapes)
+            ? mu__padding_new("padded_batch", list->n, list->n > 0 ? shapes : NULL, none ? NULL : values)
+            : NULL;
     mu__free(shapes);
     return padding;
 }

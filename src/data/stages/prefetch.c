@@ -15,10 +15,7 @@ typedef struct prefetch_state {
     mu_queue *queue;
 } prefetch_state;
 
-static mu_status take_input(void *arg, mu_item *item, bool *end)
-{
-    return mu__stage_next(arg, 0, item, end);
-}
+static mu_status take_input(void *arg, mu_item *item, bool *end) { return mu__stage_next(arg, 0, item, end); }
 
 static mu_status map_input(void *arg, mu_item *item)
 {
@@ -68,15 +65,9 @@ static mu_status prefetch_skip(mu_stage *stage, int64_t count, int64_t *skipped)
     return MU_OK;
 }
 
-static void prefetch_close(mu_stage *stage)
-{
-    mu__queue_close(((prefetch_state *)stage->state)->queue);
-}
+static void prefetch_close(mu_stage *stage) { mu__queue_close(((prefetch_state *)stage->state)->queue); }
 
-static int64_t prefetch_cardinality(const mu_dataset *dataset)
-{
-    return mu_dataset_cardinality(dataset->inputs[0]);
-}
+static int64_t prefetch_cardinality(const mu_dataset *dataset) { return mu_dataset_cardinality(dataset->inputs[0]); }
 
 const mu_stage_ops mu__prefetch_stage = {
     .name = "prefetch",
@@ -95,8 +86,9 @@ const mu_stage_ops mu__prefetch_stage = {
 static mu_status check_calls(const mu_dataset *dataset)
 {
     const int calls = ((const mu_map_args *)dataset->args)->parallel_calls;
-    return calls >= 1 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "it has %d parallel calls; expected 1 to %d", calls,
-                                          MU_MAX_PARALLEL_CALLS);
+    return calls >= 1 ? MU_OK
+                      : mu__error(MU_INVALID_ARGUMENT, "it has %d parallel calls; expected 1 to %d", calls,
+                                  MU_MAX_PARALLEL_CALLS);
 }
 
 const mu_stage_ops mu__parallel_map_stage = {

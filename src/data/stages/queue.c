@@ -21,8 +21,8 @@ struct mu_queue {
     mu_worker **threads;
     pthread_mutex_t order, lock;
     pthread_cond_t not_full, not_empty;
-    int64_t taken, given;  // sequence numbers
-    bool stop;             // closed, or the end was seen
+    int64_t taken, given; // sequence numbers
+    bool stop;            // closed, or the end was seen
 };
 
 // ---- Makers -------------------------------------------------------------------------------------

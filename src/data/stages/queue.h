@@ -12,8 +12,8 @@
 // How producer threads make elements; a function that fails records an error on its thread.
 typedef struct mu_queue_ops {
     const char *name;
-    mu_status (*take)(void *arg, mu_item *item, bool *end);  // the next input; one call at a time
-    mu_status (*make)(void *arg, mu_item *item);             // input to element; several calls at a time. Optional
+    mu_status (*take)(void *arg, mu_item *item, bool *end); // the next input; one call at a time
+    mu_status (*make)(void *arg, mu_item *item);            // input to element; several calls at a time. Optional
 } mu_queue_ops;
 
 typedef struct mu_queue mu_queue;

@@ -5,11 +5,11 @@
 #include "data/dataset.h"
 
 typedef struct rebatch_state {
-    mu_value *batch;     // the batch being divided; NULL: take the next one
-    mu_leaves leaves;    // of batch
-    int64_t rows, at;    // rows in batch, and the next row
-    int64_t piece;       // rebatch, split: number of the next piece
-    bool cut_short;      // rebatch: the input ended within a piece, so that was the last one, whatever size is next
+    mu_value *batch;  // the batch being divided; NULL: take the next one
+    mu_leaves leaves; // of batch
+    int64_t rows, at; // rows in batch, and the next row
+    int64_t piece;    // rebatch, split: number of the next piece
+    bool cut_short;   // rebatch: the input ended within a piece, so that was the last one, whatever size is next
 } rebatch_state;
 
 static void drop_batch(rebatch_state *state)
@@ -20,10 +20,7 @@ static void drop_batch(rebatch_state *state)
     state->rows = state->at = 0;
 }
 
-static void rebatch_close(mu_stage *stage)
-{
-    drop_batch(stage->state);
-}
+static void rebatch_close(mu_stage *stage) { drop_batch(stage->state); }
 
 static mu_status measure(mu_stage *stage)
 {
@@ -126,15 +123,12 @@ const mu_stage_ops mu__unbatch_stage = {
     .spec = unbatch_spec,
 };
 
-mu_dataset *mu_dataset_unbatch(mu_dataset *dataset)
-{
-    return mu__dataset_stage(&mu__unbatch_stage, NULL, dataset);
-}
+mu_dataset *mu_dataset_unbatch(mu_dataset *dataset) { return mu__dataset_stage(&mu__unbatch_stage, NULL, dataset); }
 
 // ---- Rebatch ------------------------------------------------------------------------------------
 
 typedef struct rebatch_args {
-    mu_numbers sizes;     // rows of the pieces, used cyclically; owned
+    mu_numbers sizes; // rows of the pieces, used cyclically; owned
     bool drop_remainder;
 } rebatch_args;
 
@@ -232,9 +226,10 @@ static mu_status check_sizes(int n, const int64_t *sizes)
     int64_t sum = 0;
     for (int i = 0; i < n && sum >= 0; i++)
         sum = sizes[i] < 0 || sizes[i] > INT64_MAX - sum ? -1 : sum + sizes[i];
-    return n >= 1 && sum >= 1 ? MU_OK
-                              : mu__error(MU_INVALID_ARGUMENT, "mu_dataset_rebatch got %d sizes; expected at least "
-                                          "one, none negative, and not all 0", n);
+    return n >= 1 && sum >= 1
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "mu_dataset_rebatch got %d sizes; expected at least one, none negative, and not all 0", n);
 }
 
 static mu_status check_rebatch(const mu_dataset *dataset)

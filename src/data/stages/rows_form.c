@@ -88,9 +88,9 @@ static mu_status set_types(mu_rows *rows, const int64_t *types, const int64_t *d
     for (int i = 0; ok && i < rows->n_columns; i++) {
         mu_column *column = &rows->columns[i];
         if (!converts(column->stored, types[i], divisors[i])) {
-            mu__error(MU_INVALID_ARGUMENT, "component %d of rows is stored as %s, which becomes no element of type "
-                      "%lld divided by %lld", i, mu_dtype_name(column->stored), (long long)types[i],
-                      (long long)divisors[i]);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "component %d of rows is stored as %s, which becomes no element of type %lld divided by %lld", i,
+                      mu_dtype_name(column->stored), (long long)types[i], (long long)divisors[i]);
             break;
         }
         column->spec.dtype = (mu_dtype)types[i];

@@ -3,10 +3,10 @@
 #include "data/describe.h"
 
 typedef struct select_args {
-    int n;               // datasets; choose has one more input, the numbers
+    int n; // datasets; choose has one more input, the numbers
     bool stop_on_empty;
     uint64_t seed;
-    mu_tensor *weights;  // sample: float64 [n]; retained
+    mu_tensor *weights; // sample: float64 [n]; retained
 } select_args;
 
 static mu_value *write_weights(const void *object, const mu_dataset *dataset)
@@ -30,7 +30,7 @@ static const mu_sent_field select_sent[] = {MU_SENDS_INT(select_args, n, 1, UINT
 static const mu_owned_field select_owned[] = {{MU_OWNS_OBJECT, offsetof(select_args, weights)}, {MU_OWNS_END, 0}};
 
 typedef struct select_state {
-    bool *ended;         // [n]
+    bool *ended; // [n]
     uint64_t random;
 } select_state;
 
@@ -96,8 +96,8 @@ static int64_t sample_cardinality(const mu_dataset *dataset)
     const select_args *args = dataset->args;
     int64_t sum = 0;
     for (int i = 0; i < args->n; i++) {
-        const int64_t n = ((const double *)mu__host_read(args->weights))[i] == 0
-                              ? 0 : mu_dataset_cardinality(dataset->inputs[i]);
+        const int64_t n =
+            ((const double *)mu__host_read(args->weights))[i] == 0 ? 0 : mu_dataset_cardinality(dataset->inputs[i]);
         if (args->stop_on_empty || n == MU_UNKNOWN_CARDINALITY)
             return MU_UNKNOWN_CARDINALITY;
         sum = n == MU_INFINITE || sum == MU_INFINITE ? MU_INFINITE : sum + n;
@@ -117,12 +117,11 @@ static mu_status next_choice(mu_stage *stage, int *choice, bool *end)
     mu_status status = mu_error_code();
     if (status == MU_OK && (tensor == NULL || tensor->dtype != MU_I64 || tensor->shape.rank != 0))
         status = mu__error(MU_INVALID_ARGUMENT, "choose_from_datasets: a choice is not an int64 scalar; make the "
-                           "choices with mu_dataset_range or mu_dataset_from_tensor_slices");
+                                                "choices with mu_dataset_range or mu_dataset_from_tensor_slices");
     const int64_t number = status == MU_OK ? mu_tensor_item_int(tensor, 0) : 0;
     if (status == MU_OK && (number < 0 || number >= n))
         status = mu__error(MU_INVALID_ARGUMENT, "choose_from_datasets: choice %lld; expected 0 to %d",
-                           (long long)number,
-                           n - 1);
+                           (long long)number, n - 1);
     *choice = (int)number;
     mu__item_drop(&item);
     return status;
@@ -161,8 +160,8 @@ static mu_status check_weights(int n, const double *weights)
                              i, weights[i]);
         sum += weights[i];
     }
-    return sum > 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_sample_from_datasets: all weights are 0; one must be "
-                                       "above");
+    return sum > 0 ? MU_OK
+                   : mu__error(MU_INVALID_ARGUMENT, "mu_sample_from_datasets: all weights are 0; one must be above");
 }
 
 static mu_status check_sample(const mu_dataset *dataset)

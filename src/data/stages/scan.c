@@ -14,7 +14,7 @@ static int64_t unknown_unless_empty(const mu_dataset *dataset)
 // ---- Scan ---------------------------------------------------------------------------------------
 
 typedef struct scan_args {
-    mu_value *initial;  // retained
+    mu_value *initial; // retained
     mu_value *(*fn)(mu_value *state, mu_value *element, void *arg);
     void *arg;
 } scan_args;
@@ -46,8 +46,10 @@ static mu_status scan_call(mu_stage *stage, mu_item *item)
     const mu_value *result = args->fn(state->carried, element, args->arg);
     mu__callback_leave(before);
     if (!mu__pending() && (result == NULL || result->kind != MU_VALUE_LIST || result->n != 2))
-        mu__error(MU_INVALID_ARGUMENT, "the function of scan returned %s; it must return a list of the new state and "
-                  "the element, or call mu_fail first", result == NULL ? "NULL" : "something else");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "the function of scan returned %s; it must return a list of the new state and the element, or call "
+                  "mu_fail first",
+                  result == NULL ? "NULL" : "something else");
     if (!mu__pending()) {
         output = mu_retain(result->items[1]);
         mu_retain(result->items[0]);
@@ -139,9 +141,15 @@ mu_dataset *mu_dataset_take_while(mu_dataset *dataset, bool (*keep)(mu_value *el
 
 // The bytes of an element, behind those of all elements before; an open hash table of them.
 typedef struct unique_state {
-    struct { char *items; size_t n, capacity; } bytes;
-    struct { size_t *items; size_t n, capacity; } begins;  // of elements, in order
-    size_t *slots, n_slots;                                // 1 + number of an element; 0: free
+    struct {
+        char *items;
+        size_t n, capacity;
+    } bytes;
+    struct {
+        size_t *items;
+        size_t n, capacity;
+    } begins;               // of elements, in order
+    size_t *slots, n_slots; // 1 + number of an element; 0: free
 } unique_state;
 
 static void unique_close(mu_stage *stage)
@@ -267,7 +275,4 @@ const mu_stage_ops mu__unique_stage = {
     .batch_size = mu__batch_size_of_inputs,
 };
 
-mu_dataset *mu_dataset_unique(mu_dataset *dataset)
-{
-    return mu__dataset_stage(&mu__unique_stage, NULL, dataset);
-}
+mu_dataset *mu_dataset_unique(mu_dataset *dataset) { return mu__dataset_stage(&mu__unique_stage, NULL, dataset); }

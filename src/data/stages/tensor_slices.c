@@ -128,19 +128,15 @@ out:
 // ---- The stage that hands rows out --------------------------------------------------------------
 
 typedef struct rows_args {
-    mu_rows *rows;  // retained
-    bool path;      // its only row is a file name
+    mu_rows *rows; // retained
+    bool path;     // its only row is a file name
 } rows_args;
 
 static const mu_owned_field rows_owned[] = {{MU_OWNS_OBJECT, offsetof(rows_args, rows)}, {MU_OWNS_END, 0}};
-static const mu_sent_field rows_sent[] = {MU_SENDS_OBJECT(rows_args, rows, &mu__rows_form),
-                                          MU_SENDS_INT(rows_args, path, 0, 1),
-                                          {.kind = MU_SENT_END}};
+static const mu_sent_field rows_sent[] = {
+    MU_SENDS_OBJECT(rows_args, rows, &mu__rows_form), MU_SENDS_INT(rows_args, path, 0, 1), {.kind = MU_SENT_END}};
 
-static mu_rows *rows_of(const mu_dataset *dataset)
-{
-    return ((const rows_args *)dataset->args)->rows;
-}
+static mu_rows *rows_of(const mu_dataset *dataset) { return ((const rows_args *)dataset->args)->rows; }
 
 typedef struct counter {
     int64_t at;
@@ -164,15 +160,9 @@ static mu_status rows_skip(mu_stage *stage, int64_t count, int64_t *skipped)
     return MU_OK;
 }
 
-static int64_t rows_cardinality(const mu_dataset *dataset)
-{
-    return rows_of(dataset)->n;
-}
+static int64_t rows_cardinality(const mu_dataset *dataset) { return rows_of(dataset)->n; }
 
-static mu_value *rows_spec(const mu_dataset *dataset)
-{
-    return mu_retain(rows_of(dataset)->spec);
-}
+static mu_value *rows_spec(const mu_dataset *dataset) { return mu_retain(rows_of(dataset)->spec); }
 
 const mu_stage_ops mu__rows_stage = {
     .name = "rows",
@@ -248,8 +238,11 @@ static mu_rows *rows_of_value(mu_value *value, mu_object *const *leaves, int n, 
     mu_rows *rows = spec != NULL ? mu__rows_new(n_rows, n, spec, mu_retain(value), mu_release) : NULL;
     for (int i = 0; rows != NULL && i < n; i++) {
         const mu_tensor *tensor = (const mu_tensor *)leaves[i];
-        rows->columns[i] = (mu_column){.data = mu__host_read(tensor), .stored = tensor->dtype,
-                                       .spec = mu__spec_of(tensor), .divisor = 1, .whole = !slices,
+        rows->columns[i] = (mu_column){.data = mu__host_read(tensor),
+                                       .stored = tensor->dtype,
+                                       .spec = mu__spec_of(tensor),
+                                       .divisor = 1,
+                                       .whole = !slices,
                                        .strings = mu__has_strings(tensor) ? tensor : NULL};
         if (slices)
             drop_axis(&rows->columns[i].spec, 0);

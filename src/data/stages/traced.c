@@ -11,8 +11,8 @@ enum { KEPT_PLANS = 4 };
 
 // A graph for elements of one signature.
 typedef struct signature {
-    mu_concrete *concrete;   // retained
-    mu_graph *graph;         // prepared for the engine; retained
+    mu_concrete *concrete; // retained
+    mu_graph *graph;       // prepared for the engine; retained
 } signature;
 
 typedef struct worker_plan {
@@ -22,7 +22,7 @@ typedef struct worker_plan {
 } worker_plan;
 
 typedef struct worker {
-    struct worker *next;     // list of idle workers
+    struct worker *next; // list of idle workers
     mu_device device;
     int oldest;
     worker_plan plans[KEPT_PLANS];
@@ -30,9 +30,12 @@ typedef struct worker {
 
 struct mu_traced_map {
     mu_object object;
-    mu_function *function;   // retained; NULL: sent from another process, with its only signature
-    pthread_mutex_t lock;    // guards the function and the fields below
-    struct { signature *items; size_t n, capacity; } signatures;
+    mu_function *function; // retained; NULL: sent from another process, with its only signature
+    pthread_mutex_t lock;  // guards the function and the fields below
+    struct {
+        signature *items;
+        size_t n, capacity;
+    } signatures;
     worker *idle;
 };
 
@@ -94,10 +97,10 @@ static mu_status check_effects(const mu_graph *graph)
 {
     for (size_t i = 0; i < graph->nodes.n; i++)
         if (graph->nodes.items[i]->flags & (MU_OP_WRITES | MU_OP_COLLECTIVE))
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "the function of a map uses op %s; its calls have no order and no replicas, so it must "
-                             "only compute",
-                             graph->nodes.items[i]->op->name);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "the function of a map uses op %s; its calls have no order and no replicas, so it must only compute",
+                graph->nodes.items[i]->op->name);
     return MU_OK;
 }
 
@@ -120,8 +123,8 @@ static const signature *trace(mu_traced_map *map, const mu_value *element)
 {
     if (map->function)
         return add_signature(map, mu__function_concrete(map->function, element, MU_BATCH_NONE, NULL));
-    mu__error(MU_INVALID_ARGUMENT, "an element has another structure, type or shape than the function that came with "
-              "the dataset takes");
+    mu__error(MU_INVALID_ARGUMENT,
+              "an element has another structure, type or shape than the function that came with the dataset takes");
     return NULL;
 }
 
@@ -234,8 +237,9 @@ static mu_value *write_signature(const signature *s)
     void *bytes = NULL;
     size_t size = 0;
     if (s->concrete->graph->resources.n > 0) {
-        mu__error(MU_UNIMPLEMENTED, "the function '%s' of a map uses variable '%s', which another process does not "
-                  "have", s->concrete->graph->name, s->concrete->graph->resources.items[0]->name);
+        mu__error(MU_UNIMPLEMENTED,
+                  "the function '%s' of a map uses variable '%s', which another process does not have",
+                  s->concrete->graph->name, s->concrete->graph->resources.items[0]->name);
         return NULL;
     }
     mu_value *in = mu__give(mu__spec_describe(s->concrete->inputs)), *list = NULL;

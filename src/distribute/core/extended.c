@@ -9,15 +9,9 @@
 
 static const mu_enum_name reduce_ops[] = {{MU_SUM, "SUM"}, {MU_MEAN, "MEAN"}, {0, NULL}};
 
-const char *mu_reduce_op_name(mu_reduce_op op)
-{
-    return mu__enum_name(reduce_ops, (int)op, "UNRECOGNIZED");
-}
+const char *mu_reduce_op_name(mu_reduce_op op) { return mu__enum_name(reduce_ops, (int)op, "UNRECOGNIZED"); }
 
-int mu_reduce_op_from_name(const char *name)
-{
-    return mu__enum_number(reduce_ops, name, -1, "mu_reduce_op_from_name");
-}
+int mu_reduce_op_from_name(const char *name) { return mu__enum_number(reduce_ops, name, -1, "mu_reduce_op_from_name"); }
 
 // ---- What a strategy and its variables are ------------------------------------------------------
 
@@ -58,10 +52,7 @@ const char *mu_strategy_parameter_device(const mu_strategy *strategy, int i)
     return NULL;
 }
 
-bool mu_strategy_between_graph(const mu_strategy *strategy)
-{
-    return strategy && strategy->ops->between_graph;
-}
+bool mu_strategy_between_graph(const mu_strategy *strategy) { return strategy && strategy->ops->between_graph; }
 
 bool mu_strategy_should_init(const mu_strategy *strategy)
 {
@@ -69,15 +60,9 @@ bool mu_strategy_should_init(const mu_strategy *strategy)
     return true;
 }
 
-bool mu_strategy_require_static_shapes(const mu_strategy *strategy)
-{
-    return strategy && strategy->ops->static_shapes;
-}
+bool mu_strategy_require_static_shapes(const mu_strategy *strategy) { return strategy && strategy->ops->static_shapes; }
 
-bool mu_strategy_should_save_summary(const mu_strategy *strategy)
-{
-    return mu_strategy_should_checkpoint(strategy);
-}
+bool mu_strategy_should_save_summary(const mu_strategy *strategy) { return mu_strategy_should_checkpoint(strategy); }
 
 bool mu_variable_created_in_scope(const mu_strategy *strategy, const mu_variable *variable)
 {
@@ -85,15 +70,9 @@ bool mu_variable_created_in_scope(const mu_strategy *strategy, const mu_variable
     return variable && mu_variable_strategy(variable) == (real ? strategy : NULL);
 }
 
-mu_strategy *mu_variable_strategy(const mu_variable *variable)
-{
-    return variable ? variable->owner : NULL;
-}
+mu_strategy *mu_variable_strategy(const mu_variable *variable) { return variable ? variable->owner : NULL; }
 
-int mu_variable_component_count(const mu_variable *variable)
-{
-    return variable ? variable->n_components : -1;
-}
+int mu_variable_component_count(const mu_variable *variable) { return variable ? variable->n_components : -1; }
 
 int mu_variable_component_name(const mu_variable *variable, int component, char *name, size_t bytes)
 {
@@ -109,8 +88,10 @@ static mu_status need_component(const char *function, const mu_value *value, int
 {
     if (!mu__is_distributed(value))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the component of replica %d is itself per replica or mirrored; give one "
-                     "of its components (mu_local_results)", function, r);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: the component of replica %d is itself per replica or mirrored; give one of its components "
+                     "(mu_local_results)",
+                     function, r);
 }
 
 // Calls fn for each local replica.
@@ -291,12 +272,15 @@ static mu_status need_lists(const mu_value *values, const mu_value *likes)
     if (likes && (likes->kind != MU_VALUE_LIST || likes->n != values->n))
         return mu__error(MU_INVALID_ARGUMENT,
                          "%s: %d destinations for %d values; give a list of as many destinations, or NULL for the "
-                         "values' own devices", batch_name, likes->kind == MU_VALUE_LIST ? likes->n : 1, values->n);
+                         "values' own devices",
+                         batch_name, likes->kind == MU_VALUE_LIST ? likes->n : 1, values->n);
     for (int i = 0; i < values->n; i++) {
         const mu_value_kind kind = values->items[i]->kind;
         if (!likes && (kind == MU_VALUE_LIST || kind == MU_VALUE_MAP))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is a list or map, which has no devices of its own; "
-                             "give a list of destinations, or its elements as values of their own", batch_name, i);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: value %d is a list or map, which has no devices of its own; give a list of "
+                             "destinations, or its elements as values of their own",
+                             batch_name, i);
         if (likes && copies_wanted(likes->items[i], NULL, batch_name) < 0)
             return mu_error_code();
     }
@@ -416,10 +400,7 @@ mu_value *mu__update_plain(const mu_updating *u)
     return result ? group_results(u, 1, &result) : NULL;
 }
 
-mu_value *mu__update_central(const mu_updating *u)
-{
-    return u->variable ? mu__update_copies(u) : mu__update_plain(u);
-}
+mu_value *mu__update_central(const mu_updating *u) { return u->variable ? mu__update_copies(u) : mu__update_plain(u); }
 
 static mu_value *update_merged(mu_strategy *strategy, mu_value *arguments, void *arg)
 {
@@ -457,9 +438,13 @@ mu_value *mu_update_variable_with(const mu_update_variable_args *given)
                   args.variable->resource.name, mu_strategy_name(strategy));
         return NULL;
     }
-    mu_updating u = {.strategy = strategy, .function = "mu_update_variable", .variable = args.variable,
-                  .with_variable = args.fn, .arg = args.arg, .arguments = args.arguments,
-                  .local_results = args.local_results};
+    mu_updating u = {.strategy = strategy,
+                     .function = "mu_update_variable",
+                     .variable = args.variable,
+                     .with_variable = args.fn,
+                     .arg = args.arg,
+                     .arguments = args.arguments,
+                     .local_results = args.local_results};
     return update(&u);
 }
 
@@ -472,7 +457,10 @@ mu_value *mu_update_non_slot(mu_strategy *strategy, mu_value *(*fn)(mu_value *ar
         mu__error(MU_INVALID_ARGUMENT, "mu_update_non_slot: the function is NULL");
         return NULL;
     }
-    mu_updating u = {.strategy = mu__strategy_or_default(strategy), .function = "mu_update_non_slot", .without = fn,
-                  .arg = arg, .arguments = arguments};
+    mu_updating u = {.strategy = mu__strategy_or_default(strategy),
+                     .function = "mu_update_non_slot",
+                     .without = fn,
+                     .arg = arg,
+                     .arguments = arguments};
     return update(&u);
 }

@@ -44,8 +44,9 @@ mu_status mu_strategy_set_timeout(mu_strategy *strategy, double seconds)
     pthread_mutex_unlock(&strategy->order);
     if (!busy)
         return MU_OK;
-    return mu__error(MU_FAILED_PRECONDITION, "mu_strategy_set_timeout: a function is running under the strategy; set "
-                     "its timeout before or after the run");
+    return mu__error(
+        MU_FAILED_PRECONDITION,
+        "mu_strategy_set_timeout: a function is running under the strategy; set its timeout before or after the run");
 }
 
 mu_timeout_guard mu_timeout_open(mu_strategy *strategy, double seconds)
@@ -60,7 +61,7 @@ void mu_timeout_close(mu_timeout_guard *guard)
     if (!guard)
         return;
     mu_error_value pending;
-    mu__error_move(&pending);  // closing works with an error pending
+    mu__error_move(&pending); // closing works with an error pending
     if (guard->strategy) {
         mu_strategy_set_timeout(guard->strategy, guard->seconds_before);
         mu_release(guard->strategy);

@@ -17,7 +17,7 @@ struct mu_job {
     int64_t n_launches; // so far, under launches
     int users;
     mu_runtime *runtime;
-    mu_mesh *mesh; // retained; NULL without users
+    mu_mesh *mesh;          // retained; NULL without users
     mu_device_world *world; // retained; of the mesh's processes
     int rank, n;
     member *members; // [n], in the given order
@@ -135,8 +135,8 @@ static mu_mesh *join_mesh(mu_job *job, mu_job_join *join, void *arg)
     return job->mesh;
 }
 
-mu_mesh *mu__job_enter(mu_job *job, const char *function, int rank, int n, const mu_mesh_peer *peers,
-                       mu_job_join *join, void *arg)
+mu_mesh *mu__job_enter(mu_job *job, const char *function, int rank, int n, const mu_mesh_peer *peers, mu_job_join *join,
+                       void *arg)
 {
     pthread_mutex_lock(&job->lock);
     mu_mesh *mesh = NULL;

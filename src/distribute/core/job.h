@@ -15,8 +15,8 @@ mu_job *mu__job_of(mu_runtime *runtime);
 // users must have the same peers in the same order, the same addresses and the same rank; otherwise the call fails with
 // FAILED_PRECONDITION naming `function` and the difference. Blocks while another thread enters. NULL on error.
 typedef mu_mesh *mu_job_join(void *arg);
-mu_mesh *mu__job_enter(mu_job *job, const char *function, int rank, int n, const mu_mesh_peer *peers,
-                       mu_job_join *join, void *arg);
+mu_mesh *mu__job_enter(mu_job *job, const char *function, int rank, int n, const mu_mesh_peer *peers, mu_job_join *join,
+                       void *arg);
 
 // mu__job_leave undoes one mu__job_enter; the last user leaves the job cleanly.
 void mu__job_leave(mu_job *job);

@@ -43,9 +43,9 @@ typedef struct reduction_list {
     int n;
     mu_tensor *const *in;
     mu_tensor **out;
-    const char *const *names;  // NULL: none
-    bool *done;                // [n]
-    int *bucket;               // [n]: tensors of the bucket being filled
+    const char *const *names; // NULL: none
+    bool *done;               // [n]
+    int *bucket;              // [n]: tensors of the bucket being filled
 } reduction_list;
 
 // Name shown to peers that wait, such as "dense_2/kernel and 3 more".
@@ -177,8 +177,8 @@ mu_tensor *mu_all_reduce(mu_reduce_op op, mu_tensor *value)
     if (mu_replica_count() == 1)
         return value;
     mu_tensor *reduced = NULL;
-    const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers may be a fraction
-    const char *name = whole ? "mean of integers" : NULL;                   // which is a sum to the collective
+    const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype); // the mean of integers may be a fraction
+    const char *name = whole ? "mean of integers" : NULL;                  // which is a sum to the collective
     const mu_reduction reduction = op == MU_SUM || whole ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN;
     if (mu__all_reduce_list(reduction, 1, &value, &reduced, &name, 0) != MU_OK)
         return NULL;
@@ -191,8 +191,7 @@ mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name)
         return NULL;
     if (!value || mu_in_cross_replica_context()) {
         mu__error(value ? MU_FAILED_PRECONDITION : MU_INVALID_ARGUMENT,
-                  value ? "mu_all_gather is for functions that run on replicas; "
-                          "outside of them use mu_strategy_gather"
+                  value ? "mu_all_gather is for functions that run on replicas; outside of them use mu_strategy_gather"
                         : "mu_all_gather: the value is NULL");
         return NULL;
     }
@@ -210,10 +209,7 @@ mu_tensor *mu__all_gather_named(mu_tensor *value, int axis, const char *name)
     return attrs.axis >= 0 && mu__apply(&mu_op_all_gather, &attrs, 1, &value, 0, NULL, out) == MU_OK ? out[0] : NULL;
 }
 
-mu_tensor *mu_all_gather(mu_tensor *value, int axis)
-{
-    return mu__all_gather_named(value, axis, "all_gather");
-}
+mu_tensor *mu_all_gather(mu_tensor *value, int axis) { return mu__all_gather_named(value, axis, "all_gather"); }
 
 // ---- Parts and permutations ---------------------------------------------------------------------
 
@@ -238,7 +234,7 @@ mu_tensor *mu_reduce_scatter(mu_reduce_op op, mu_tensor *value, int axis)
         return NULL;
     if (!is_reduction(op, "mu_reduce_scatter"))
         return NULL;
-    const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype);  // the mean of integers may be a fraction
+    const bool whole = op == MU_MEAN && !mu__dtype_is_float(value->dtype); // the mean of integers may be a fraction
     mu_reduce_scatter_attrs attrs;
     memset(&attrs, 0, sizeof attrs);
     attrs.reduction = op == MU_SUM || whole ? MU_REDUCTION_SUM : MU_REDUCTION_MEAN;
@@ -255,13 +251,15 @@ static mu_status add_pair(const mu_replica_pair *pairs, int i, int ranks, int64_
 {
     const int from = pairs[i].source, to = pairs[i].target;
     if (from < 0 || from >= ranks || to < 0 || to >= ranks)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_collective_permute: pair %d is from replica %d to replica %d; there "
-                         "are replicas 0 to %d", i, from, to, ranks - 1);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_collective_permute: pair %d is from replica %d to replica %d; there are replicas 0 to %d",
+                         i, from, to, ranks - 1);
     for (int k = 0; k < i; k++)
         if (pairs[k].source == from || pairs[k].target == to)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_collective_permute: replica %d is the %s of pair %d and of pair "
-                             "%d; it can be that of one", pairs[k].source == from ? from : to,
-                             pairs[k].source == from ? "source" : "target", k, i);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "mu_collective_permute: replica %d is the %s of pair %d and of pair %d; it can be that of one",
+                pairs[k].source == from ? from : to, pairs[k].source == from ? "source" : "target", k, i);
     sources[to] = from;
     return MU_OK;
 }
@@ -273,8 +271,9 @@ mu_tensor *mu_collective_permute(mu_tensor *value, const mu_replica_pair *pairs,
     if (!can_call("mu_collective_permute", value, "choose the components with mu_local_results"))
         return NULL;
     if (n_pairs < 0 || (n_pairs > 0 && !pairs)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_collective_permute: %d pairs%s; there must be 0 or more, and an array of "
-                  "them", n_pairs, pairs ? "" : " and NULL for their array");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_collective_permute: %d pairs%s; there must be 0 or more, and an array of them", n_pairs,
+                  pairs ? "" : " and NULL for their array");
         return NULL;
     }
     mu_tensor *sources = mu__give(mu__tensor_alloc(MU_I64, &shape));
@@ -356,9 +355,9 @@ mu_status mu_sync_on_read(bool on)
     if (mu__pending())
         return mu_error_code();
     if (!replica)
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "mu_sync_on_read is for functions that run on replicas; outside of them every read is "
-                         "put together");
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "mu_sync_on_read is for functions that run on replicas; outside of them every read is put together");
     replica->sync_on_read = on;
     return MU_OK;
 }

@@ -30,8 +30,10 @@ static const mu_value *misfit(const mu_value *value, int n)
 
 mu_status mu__refuse_remote(const char *function)
 {
-    return mu__error(MU_INVALID_ARGUMENT, "%s: a value that is on the workers of a coordinator was given; give it to "
-                     "mu_schedule, or fetch the result of a call with mu_fetch", function);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: a value that is on the workers of a coordinator was given; give it to mu_schedule, or fetch "
+                     "the result of a call with mu_fetch",
+                     function);
 }
 
 static bool has_remote(const mu_value *value)
@@ -98,18 +100,17 @@ mu_status mu__same_part(const mu_parts_name *name, int i, const mu_spec *first, 
     char here[MU_SHAPE_TEXT], there[MU_SHAPE_TEXT], what[NAME_BYTES];
     if (first->dtype == other->dtype && mu__shape_equal(&first->shape, &other->shape))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: %s 0 has %s%s, but %s %d has %s%s; all must have the same type and shape. %s",
-                     name_text(name, what), name->whose, mu_dtype_name(first->dtype),
-                     mu__shape_text(&first->shape, here), name->whose, i, mu_dtype_name(other->dtype),
-                     mu__shape_text(&other->shape, there),
-                     mu__parts_advice(first->dtype, other->dtype, "Pad the smaller parts, or reduce the axis in which "
-                                                                  "they differ as well (.axis)"));
+    return mu__error(
+        MU_INVALID_ARGUMENT, "%s: %s 0 has %s%s, but %s %d has %s%s; all must have the same type and shape. %s",
+        name_text(name, what), name->whose, mu_dtype_name(first->dtype), mu__shape_text(&first->shape, here),
+        name->whose, i, mu_dtype_name(other->dtype), mu__shape_text(&other->shape, there),
+        mu__parts_advice(first->dtype, other->dtype,
+                         "Pad the smaller parts, or reduce the axis in which they differ as well (.axis)"));
 }
 
 mu_status mu__same_parts(const mu_parts_name *name, int n, mu_tensor *const *parts)
 {
-    if (n > 1)  // one part is its own sum
+    if (n > 1) // one part is its own sum
         MU_TRY(mu__need_numbers(name, parts[0]->dtype));
     for (int i = 1; i < n; i++) {
         const mu_spec first = mu__spec_of(parts[0]), other = mu__spec_of(parts[i]);
@@ -133,12 +134,11 @@ mu_status mu__same_dense_shapes(const mu_parts_name *name, int n, mu_tensor *con
         char here[MU_SHAPE_TEXT], there[MU_SHAPE_TEXT], what[NAME_BYTES];
         const mu_shape first = dense_shape(shapes[0]), other = dense_shape(shapes[i]);
         if (!mu__shape_equal(&first, &other))
-            return mu__error(
-                MU_INVALID_ARGUMENT,
-                "%s: %s 0 has slices of a tensor of shape %s, but %s %d has slices of one of shape %s; all "
-                "must be slices of one shape",
-                name_text(name, what), name->whose, mu__shape_text(&first, here), name->whose, i,
-                mu__shape_text(&other, there));
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: %s 0 has slices of a tensor of shape %s, but %s %d has slices of one of shape %s; "
+                             "all must be slices of one shape",
+                             name_text(name, what), name->whose, mu__shape_text(&first, here), name->whose, i,
+                             mu__shape_text(&other, there));
     }
     return MU_OK;
 }
@@ -157,10 +157,7 @@ static mu_value *copy_leaf(const mu_value *leaf, const void *arg)
     return copy ? mu_of(copy) : NULL;
 }
 
-mu_value *mu__copy_local(mu_value *value)
-{
-    return mu__map_parts(value, true, copy_leaf, NULL);
-}
+mu_value *mu__copy_local(mu_value *value) { return mu__map_parts(value, true, copy_leaf, NULL); }
 
 mu_value *mu__mirror(mu_value *value, int copies)
 {

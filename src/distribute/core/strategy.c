@@ -66,10 +66,7 @@ mu_strategy *mu_default_strategy(void)
     return mu__runtime_slot(mu__runtime(), MU_SLOT_DISTRIBUTE, create_default, mu_release);
 }
 
-mu_strategy *mu__strategy_or_default(mu_strategy *strategy)
-{
-    return strategy ? strategy : mu_default_strategy();
-}
+mu_strategy *mu__strategy_or_default(mu_strategy *strategy) { return strategy ? strategy : mu_default_strategy(); }
 
 mu_strategy *mu_one_device_strategy(const char *device)
 {
@@ -88,8 +85,8 @@ static mu_status refuse_remote(const char *const *names, const char *function)
     if (remote == 0)
         return MU_OK;
     return mu__error(remote == n ? MU_FAILED_PRECONDITION : MU_INVALID_ARGUMENT,
-                     "%s: %d of the %d devices are of other processes; each process "
-                     "has its own, and mu_multi_worker_mirrored_strategy brings them together",
+                     "%s: %d of the %d devices are of other processes; each process has its own, and "
+                     "mu_multi_worker_mirrored_strategy brings them together",
                      function, remote, n);
 }
 
@@ -99,8 +96,9 @@ static mu_status check_kind(const char *function, const mu_device *first, const 
     if (device->engine == first->engine && device->engine_client == first->engine_client)
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: '%s' and '%s' are devices of two kinds, which cannot share a step; name CPU devices "
-                     "alone, or devices of one plugin alone", function, first->name, device->name);
+                     "%s: '%s' and '%s' are devices of two kinds, which cannot share a step; name CPU devices alone, "
+                     "or devices of one plugin alone",
+                     function, first->name, device->name);
 }
 
 int mu__named_devices(const char *function, const char *const *names, mu_device *devices[MU_MAX_REPLICAS])
@@ -133,11 +131,10 @@ int mu__first_devices(const char *function, int replicas, mu_device *first, int 
 {
     const int most = MU_MIN(available, MU_MAX_REPLICAS), n = replicas == 0 ? most : replicas;
     if (n < 1 || n > most) {
-        mu__error(
-            MU_INVALID_ARGUMENT,
-            "%s: %d replicas are requested, but there are %d devices (%s and on); choose 1 to %d, name devices, or "
-            "make more CPU devices with mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n",
-            function, replicas, available, first->name, most);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: %d replicas are requested, but there are %d devices (%s and on); choose 1 to %d, name devices, "
+                  "or make more CPU devices with mu_init(.cpu_devices = n) or MUSTER_CPU_DEVICES=n",
+                  function, replicas, available, first->name, most);
         return -1;
     }
     for (int i = 0; i < n; i++)
@@ -154,9 +151,9 @@ mu_strategy *mu_mirrored_strategy_with(const mu_mirrored_strategy_args *given)
         return NULL;
     mu_device *devices[MU_MAX_REPLICAS], *first = NULL;
     const int available = args.devices ? 0 : mu__device_defaults(mu__runtime(), &first);
-    const int n = args.devices     ? mu__named_devices(name, args.devices, devices)
-                  : available > 0  ? mu__first_devices(name, args.replicas, first, available, devices)
-                                   : -1;
+    const int n = args.devices    ? mu__named_devices(name, args.devices, devices)
+                  : available > 0 ? mu__first_devices(name, args.replicas, first, available, devices)
+                                  : -1;
     mu_strategy *strategy = n > 0 ? mu__strategy_new(&mu__mirrored_ops, n, devices) : NULL;
     if (strategy)
         strategy->cross_device = mu_retain(args.cross_device_ops);
@@ -180,7 +177,7 @@ typedef struct scope_object {
     mu_object object;
     mu_strategy_scope head;
     bool open;
-    bool counted;   // in the context's default_scopes
+    bool counted; // in the context's default_scopes
 } scope_object;
 
 static void unlink_scope(scope_object *scope)
@@ -209,8 +206,7 @@ static void scope_destroy(void *object)
         unlink_scope(scope);
     if (left) {
         mu__error(MU_FAILED_PRECONDITION,
-                  "a scope of %s was left open (by return, goto or break?); MU_SCOPE's body must "
-                  "run to its end",
+                  "a scope of %s was left open (by return, goto or break?); MU_SCOPE's body must run to its end",
                   mu_strategy_name(scope->head.strategy));
     }
     mu_release(scope->head.strategy);
@@ -243,10 +239,10 @@ static mu_status may_enter(const mu_strategy *strategy)
     const mu_strategy *current = mu__current_strategy();
     MU_TRY(mu__strategy_usable(strategy));
     if (mu__context()->replica)
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "a scope of %s is opened inside a function that runs on replicas; open it "
-                         "outside, or in a merge_call",
-                         mu_strategy_name(strategy));
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "a scope of %s is opened inside a function that runs on replicas; open it outside, or in a merge_call",
+            mu_strategy_name(strategy));
     if (current && current != strategy && !mu__device_in_force())
         return mu__error(MU_FAILED_PRECONDITION,
                          "a scope of %s is opened inside a scope of %s%s; strategies may not be mixed",
@@ -276,7 +272,8 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
         return guard;
     mu_context *context = mu__context();
     scope->head.strategy = mu_retain(strategy);
-    scope->head.scope = (struct mu_scope){.outer = context->scope, .make_variable = mu__make_distributed_variable,
+    scope->head.scope = (struct mu_scope){.outer = context->scope,
+                                          .make_variable = mu__make_distributed_variable,
                                           .make_accumulator = mu__make_distributed_accumulator};
     scope->head.updating = mu__updating();
     scope->head.scope.apply = apply_in(&scope->head);
@@ -286,7 +283,7 @@ mu_scope_guard mu_scope_open(mu_strategy *strategy)
         return guard;
     scope->open = strategy != mu_default_strategy();
     scope->counted = !scope->open;
-    if (scope->open)  // the default strategy's scope changes no context
+    if (scope->open) // the default strategy's scope changes no context
         context->scope = &scope->head.scope;
     else
         context->default_scopes++;
@@ -343,17 +340,14 @@ void mu__scope_beside(mu_scope_change *change, const mu_variable *variable)
         put_beside(&change->scope, variable);
 }
 
-void mu__scope_restore(const mu_scope_change *change)
-{
-    mu__context()->scope = change->before;
-}
+void mu__scope_restore(const mu_scope_change *change) { mu__context()->scope = change->before; }
 
 mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable)
 {
     const mu_scope_guard none = {.once = true};
     if (mu__pending())
         return none;
-    const bool on_replica = mu__replica() && strategy;  // its variables go on the strategy's devices, as this one did
+    const bool on_replica = mu__replica() && strategy; // its variables go on the strategy's devices, as this one did
     if (mu__current_strategy() != strategy || (on_replica && strategy->servers)) {
         mu__error(MU_FAILED_PRECONDITION, "mu_colocate_open: a scope of this %s must be open",
                   mu_strategy_name(strategy));
@@ -473,8 +467,9 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
     if (!mu__context()->replica)
         return MU_OK;
     if (mu__in_call(strategy))
-        return mu__refuse_in_calls(false, function, "the replicas that it would combine are calls, which do not see "
-                                   "each other's values; return the value, and combine what mu_fetch gives");
+        return mu__refuse_in_calls(false, function,
+                                   "the replicas that it would combine are calls, which do not see each other's "
+                                   "values; return the value, and combine what mu_fetch gives");
     const char *instead = call_on_replicas(function);
     return mu__error(MU_FAILED_PRECONDITION,
                      "%s is called inside a function that runs on replicas; call %s%sit outside, or in a merge_call",
@@ -484,8 +479,11 @@ mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *functi
 mu_saved_context mu__enter_replica(mu_strategy_replica *replica, struct mu_scope *scope, int component)
 {
     mu_context *context = mu__context();
-    mu_saved_context before = {.scope = context->scope, .replica = context->replica, .run = context->run,
-                         .component = context->component, .n_components = context->n_components};
+    mu_saved_context before = {.scope = context->scope,
+                               .replica = context->replica,
+                               .run = context->run,
+                               .component = context->component,
+                               .n_components = context->n_components};
     context->scope = scope;
     context->replica = &replica->replica;
     context->run = replica->replica.run;
@@ -497,8 +495,11 @@ mu_saved_context mu__enter_replica(mu_strategy_replica *replica, struct mu_scope
 mu_saved_context mu__enter_cross_replica(mu_strategy_scope *scope)
 {
     mu_context *context = mu__context();
-    mu_saved_context before = {.scope = context->scope, .replica = context->replica, .run = context->run,
-                         .component = context->component, .n_components = context->n_components};
+    mu_saved_context before = {.scope = context->scope,
+                               .replica = context->replica,
+                               .run = context->run,
+                               .component = context->component,
+                               .n_components = context->n_components};
     scope->scope.outer = NULL;
     scope->scope.make_variable = mu__make_distributed_variable;
     scope->scope.make_accumulator = mu__make_distributed_accumulator;
@@ -515,10 +516,7 @@ bool mu__updating(void)
     return !context->replica && context->scope && ((const mu_strategy_scope *)context->scope)->updating;
 }
 
-mu_strategy_replica *mu__replica(void)
-{
-    return (mu_strategy_replica *)mu__context()->replica;
-}
+mu_strategy_replica *mu__replica(void) { return (mu_strategy_replica *)mu__context()->replica; }
 
 mu_strategy_replica *mu__traced_replica(void)
 {

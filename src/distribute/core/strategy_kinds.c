@@ -20,15 +20,14 @@ static const mu_cross_replica_ops plain_values = {
     .distribute_values = mu__distribute_plain,
 };
 
-#define MIRRORED_SLOTS                                                                                       \
-    .reduce_to = mu__reduce_local, .batch_reduce_to = mu__batch_reduce_local, .gather_to = mu__gather_local, \
-    .local_results = mu__results_local, .update_variable = mu__update_copies,                                \
-    .broadcast_to = mu__broadcast_copies, .distribute_values = mu__distribute_each
+#define MIRRORED_SLOTS                                                                                              \
+    .reduce_to = mu__reduce_local, .batch_reduce_to = mu__batch_reduce_local, .gather_to = mu__gather_local,        \
+    .local_results = mu__results_local, .update_variable = mu__update_copies, .broadcast_to = mu__broadcast_copies, \
+    .distribute_values = mu__distribute_each
 
 static const mu_cross_replica_ops mirrored_values = {DEVICE_SLOTS, MIRRORED_SLOTS};
 
-static const mu_cross_replica_ops tpu_values = {
-    COMPILED_SLOTS, MIRRORED_SLOTS, .run_callback = mu__tpu_run_callback};
+static const mu_cross_replica_ops tpu_values = {COMPILED_SLOTS, MIRRORED_SLOTS, .run_callback = mu__tpu_run_callback};
 
 static const mu_cross_replica_ops central_values = {
     DEVICE_SLOTS,
@@ -58,22 +57,22 @@ static const mu_cross_replica_ops server_values = {
     .distribute_values = mu__distribute_plain,
 };
 
-#define WORKER_SLOTS                                                                                            \
-    .reduce_to = mu__reduce_workers, .batch_reduce_to = mu__batch_reduce_each, .gather_to = mu__gather_workers, \
-    .local_results = mu__results_local, .update_variable = mu__update_copies,                                   \
-    .broadcast_to = mu__broadcast_copies, .distribute_values = mu__distribute_each
+#define WORKER_SLOTS                                                                                                \
+    .reduce_to = mu__reduce_workers, .batch_reduce_to = mu__batch_reduce_each, .gather_to = mu__gather_workers,     \
+    .local_results = mu__results_local, .update_variable = mu__update_copies, .broadcast_to = mu__broadcast_copies, \
+    .distribute_values = mu__distribute_each
 
 static const mu_cross_replica_ops worker_values = {DEVICE_SLOTS, WORKER_SLOTS};
 
-static const mu_cross_replica_ops tpu_worker_values = {
-    COMPILED_SLOTS, WORKER_SLOTS, .run_callback = mu__tpu_run_callback};
+static const mu_cross_replica_ops tpu_worker_values = {COMPILED_SLOTS, WORKER_SLOTS,
+                                                       .run_callback = mu__tpu_run_callback};
 
 // Slots of a merge_call that is traced. It starts no runs, so it waits for none.
-#define TRACED_SLOTS                                                                                       \
-    .batch_reduce_to = mu__traced_batch_reduce, .local_results = mu__traced_results,                       \
-    .variable_components = mu__traced_components, .read_variable = mu__traced_read,                        \
-    .update_variable = mu__traced_update, .broadcast_to = mu__traced_broadcast, .copy = mu__traced_copy,   \
-    .distribute_values = mu__traced_distribute_values, .run = mu__traced_run, .wait = mu__wait_replicas,   \
+#define TRACED_SLOTS                                                                                     \
+    .batch_reduce_to = mu__traced_batch_reduce, .local_results = mu__traced_results,                     \
+    .variable_components = mu__traced_components, .read_variable = mu__traced_read,                      \
+    .update_variable = mu__traced_update, .broadcast_to = mu__traced_broadcast, .copy = mu__traced_copy, \
+    .distribute_values = mu__traced_distribute_values, .run = mu__traced_run, .wait = mu__wait_replicas, \
     .run_callback = mu__traced_run_callback
 
 static const mu_cross_replica_ops traced_values = {
@@ -91,8 +90,8 @@ static const mu_cross_replica_ops traced_worker_values = {
 // ---- Strategies ---------------------------------------------------------------------------------
 
 // Slots of all strategies of one process.
-#define ONE_PROCESS                                                                                           \
-    .known_rows = true, .has_copies = mu__has_local_copies, .distribute_dataset = mu__shard_local,            \
+#define ONE_PROCESS                                                                                \
+    .known_rows = true, .has_copies = mu__has_local_copies, .distribute_dataset = mu__shard_local, \
     .next_step = mu__next_step_local, .traced = &traced_values, .cross_worker = &mu__one_process
 
 // A variable of the default strategy has no owner, wherever it is made: as one that is made outside of functions.
@@ -171,11 +170,10 @@ const mu_strategy_ops mu__single_worker_ops = {
 };
 
 // Slots of mirrored strategies of several processes.
-#define MANY_PROCESSES                                                                                    \
-    .make_variable = mu__make_mirrored_variable, .make_table = mu__refuse_table,                          \
-    .on_write = &mu__mirrored_rules, .on_read = &mu__on_read_rules, .has_copies = mu__has_own_copies,     \
-    .next_step = mu__next_step_workers, .distribute_dataset = mu__shard_workers,                          \
-    .traced = &traced_worker_values, .cross_worker = &mu__many_workers
+#define MANY_PROCESSES                                                                                            \
+    .make_variable = mu__make_mirrored_variable, .make_table = mu__refuse_table, .on_write = &mu__mirrored_rules, \
+    .on_read = &mu__on_read_rules, .has_copies = mu__has_own_copies, .next_step = mu__next_step_workers,          \
+    .distribute_dataset = mu__shard_workers, .traced = &traced_worker_values, .cross_worker = &mu__many_workers
 
 const mu_strategy_ops mu__multi_worker_ops = {
     MANY_PROCESSES,

@@ -74,7 +74,7 @@ mu_value *mu__select(const mu_value *value, int i)
 
 // ---- Which run a tensor belongs to --------------------------------------------------------------
 
-enum { RUN_OF_INPUT = -1 };  // for components not made by a replica function
+enum { RUN_OF_INPUT = -1 }; // for components not made by a replica function
 
 int64_t mu__new_run(const mu_strategy *strategy)
 {
@@ -101,15 +101,12 @@ static mu_value *map_owned(const mu_value *value, bool deep, mu_part_fn *fn, con
     return mapped;
 }
 
-mu_value *mu__own_component(const mu_value *value)
-{
-    return map_owned(value, true, of_run, &(int64_t){RUN_OF_INPUT});
-}
+mu_value *mu__own_component(const mu_value *value) { return map_owned(value, true, of_run, &(int64_t){RUN_OF_INPUT}); }
 
 typedef struct selection {
     int i;
     int64_t run;
-    bool alone;  // one replica here, more on other workers: components are not wrapped
+    bool alone; // one replica here, more on other workers: components are not wrapped
 } selection;
 
 static bool is_component(const mu_value *part)
@@ -125,8 +122,7 @@ static mu_value *select_part(const mu_value *part, const void *arg)
     const bool wrapped = part->kind == MU_VALUE_PER_REPLICA || part->kind == MU_VALUE_MIRRORED;
     if (wrapped)
         part = part->items[s->i < part->n ? s->i : 0];
-    return wrapped || (s->alone && is_component(part)) ? mu__map_parts(part, true, of_run, &s->run)
-                                                       : (mu_value *)part;
+    return wrapped || (s->alone && is_component(part)) ? mu__map_parts(part, true, of_run, &s->run) : (mu_value *)part;
 }
 
 mu_value *mu__select_for(const mu_strategy *strategy, const mu_value *value, int i, int64_t run)
@@ -195,10 +191,7 @@ mu_value *mu__regroup_as(mu_value_kind kind, bool always, int n, mu_value *const
     return build(first->kind, first->n, items, first->keys);
 }
 
-mu_value *mu__regroup(int n, mu_value *const *values)
-{
-    return mu__regroup_as(MU_VALUE_PER_REPLICA, false, n, values);
-}
+mu_value *mu__regroup(int n, mu_value *const *values) { return mu__regroup_as(MU_VALUE_PER_REPLICA, false, n, values); }
 
 mu_value *mu__select_mirrored(const mu_value *value, int i)
 {

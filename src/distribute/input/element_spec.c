@@ -82,7 +82,8 @@ static mu_value *container_from(const json_t *json, int depth)
     if (!items || !keys)
         goto out;
     if (map)
-        json_object_foreach((json_t *)json, key, item) {
+        json_object_foreach((json_t *)json, key, item)
+        {
             keys[made] = key;
             if (!(items[made] = from_json(item, depth + 1)))
                 break;
@@ -107,8 +108,8 @@ static mu_value *from_json(const json_t *json, int depth)
         return container_from(json, depth);
     if (json_is_string(json) && leaf_spec(json_string_value(json), &spec))
         return mu__spec_leaf(spec.dtype, &spec.shape);
-    mu__error(MU_DATA_LOSS, "another worker's description of its data is invalid; run the same version of "
-              "Muster on all workers");
+    mu__error(MU_DATA_LOSS,
+              "another worker's description of its data is invalid; run the same version of Muster on all workers");
     return NULL;
 }
 

@@ -9,25 +9,25 @@
 #include "distribute/distribute.h"
 
 struct mu_distributed_dataset {
-    mu_iterable iterable;     // first
+    mu_iterable iterable; // first
     mu_strategy *strategy;
-    mu_shard_plan shares;     // its dataset is retained
-    bool batches;             // elements are global batches, which replicas share; else made for one replica each
-    int n_pipelines;          // 1, or one for each local replica
-    mu_dataset **pipelines;   // retained; the first is that of `shares`
+    mu_shard_plan shares;   // its dataset is retained
+    bool batches;           // elements are global batches, which replicas share; else made for one replica each
+    int n_pipelines;        // 1, or one for each local replica
+    mu_dataset **pipelines; // retained; the first is that of `shares`
 };
 
 typedef struct distributed_iterator {
-    mu_iterator head;         // first
+    mu_iterator head; // first
     mu_strategy *strategy;
-    mu_distributed_dataset *source;  // retained
-    int n_inner;              // number of pipelines
+    mu_distributed_dataset *source; // retained
+    int n_inner;                    // number of pipelines
     mu_iterator **inner;
-    bool order_to_take;       // the order must be agreed before the first step
-    bool pieces;              // elements are for one replica, not for this worker
+    bool order_to_take; // the order must be agreed before the first step
+    bool pieces;        // elements are for one replica, not for this worker
     // With MUSTER_TF_COMPAT, if elements are pieces of a structure that is known; else NULL and false:
-    mu_value *spec;           // of an element: empty ones have 0 wherever a size is not known
-    bool drops_rest;          // sizes are all known, so that elements for some of the replicas only are dropped
+    mu_value *spec;  // of an element: empty ones have 0 wherever a size is not known
+    bool drops_rest; // sizes are all known, so that elements for some of the replicas only are dropped
     mu_step_input input;
 } distributed_iterator;
 
@@ -79,10 +79,10 @@ static mu_status check_batch(mu_object *const *leaves, int n, int64_t *rows)
                              "(mu_dataset_batch) before distributing it",
                              i);
         if (*rows >= 0 && tensor->shape.dims[0] != *rows)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "mu_distribute_dataset: the tensors of a batch have %lld and %lld rows; they must "
-                             "share axis 0",
-                             (long long)*rows, (long long)tensor->shape.dims[0]);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "mu_distribute_dataset: the tensors of a batch have %lld and %lld rows; they must share axis 0",
+                (long long)*rows, (long long)tensor->shape.dims[0]);
         *rows = tensor->shape.dims[0];
     }
     return MU_OK;
@@ -202,9 +202,8 @@ static mu_value *distributed_next(mu_iterator *head)
     distributed_iterator *iterator = (distributed_iterator *)head;
     mu_strategy *strategy = iterator->strategy;
     if (mu__replica()) {
-        mu__error(MU_INVALID_ARGUMENT,
-                  "the next element of a distributed dataset is taken inside a function that runs on replicas; it is "
-                  "for all of them: take it outside, and give it to mu_run");
+        mu__error(MU_INVALID_ARGUMENT, "the next element of a distributed dataset is taken inside a function that runs "
+                                       "on replicas; it is for all of them: take it outside, and give it to mu_run");
         return NULL;
     }
     mu__strategy_doing(strategy, "reading its next batch", -1);
@@ -225,10 +224,10 @@ int64_t mu__distributed_rows(const mu_iterator *iterator)
 
 static mu_status need_one_pipeline(const distributed_iterator *iterator)
 {
-    return iterator->n_inner == 1 ? MU_OK
-                                  : mu__error(MU_UNIMPLEMENTED,
-                                              "the position of input with a pipeline for each replica is not kept; "
-                                              "use MU_PER_WORKER");
+    return iterator->n_inner == 1
+               ? MU_OK
+               : mu__error(MU_UNIMPLEMENTED,
+                           "the position of input with a pipeline for each replica is not kept; use MU_PER_WORKER");
 }
 
 static char *distributed_save(mu_iterator *head)
@@ -300,8 +299,8 @@ static mu_iterator *iterate_by_program(mu_iterable *iterable)
     if (!strategy->ops->scheduled)
         return distributed_iterate(iterable);
     mu__error(MU_INVALID_ARGUMENT,
-              "a dataset that was distributed by %s is iterated here, but the workers read it: give "
-              "it to mu_create_per_worker_dataset, and the result to mu_schedule, or give it to mu_fit",
+              "a dataset that was distributed by %s is iterated here, but the workers read it: give it to "
+              "mu_create_per_worker_dataset, and the result to mu_schedule, or give it to mu_fit",
               mu_strategy_name(strategy));
     return NULL;
 }
@@ -351,10 +350,7 @@ int mu_input_replication_mode_from_name(const char *name)
     return mu__enum_number(replication_modes, name, -1, "mu_input_replication_mode_from_name");
 }
 
-static bool for_each_replica(const mu_input_options *options)
-{
-    return options->replication_mode == MU_PER_REPLICA;
-}
+static bool for_each_replica(const mu_input_options *options) { return options->replication_mode == MU_PER_REPLICA; }
 
 static mu_status copy_options(mu_input_options *options, const mu_input_options *given, const char *function)
 {
@@ -379,9 +375,8 @@ mu_distributed_dataset *mu_distribute_dataset_options(mu_strategy *given, mu_dat
         return NULL;
     }
     if (for_each_replica(&options)) {
-        mu__error(MU_UNIMPLEMENTED,
-                  "mu_distribute_dataset: MU_PER_REPLICA needs a pipeline for each replica; make them with "
-                  "mu_distribute_datasets_from_function_options");
+        mu__error(MU_UNIMPLEMENTED, "mu_distribute_dataset: MU_PER_REPLICA needs a pipeline for each replica; make "
+                                    "them with mu_distribute_datasets_from_function_options");
         return NULL;
     }
     const mu_shard_plan shares = strategy->ops->distribute_dataset(strategy, dataset);
@@ -397,14 +392,15 @@ mu_dataset *mu__distributed_source(const mu_distributed_dataset *distributed, co
     *batches = distributed->batches;
     if (distributed->strategy == strategy)
         return distributed->pipelines[0];
-    mu__error(MU_INVALID_ARGUMENT, "a dataset that was distributed by another %s is given to a coordinator; distribute "
-              "it with the coordinator's strategy, or give the plain dataset", mu_strategy_name(distributed->strategy));
+    mu__error(MU_INVALID_ARGUMENT,
+              "a dataset that was distributed by another %s is given to a coordinator; distribute it with the "
+              "coordinator's strategy, or give the plain dataset",
+              mu_strategy_name(distributed->strategy));
     return NULL;
 }
 
 // Checks which of TensorFlow's options may be combined, and under which strategy.
-static mu_status check_pipelines(const mu_strategy *strategy, mu_input_options *options,
-                                 const mu_input_options *given)
+static mu_status check_pipelines(const mu_strategy *strategy, mu_input_options *options, const mu_input_options *given)
 {
     static const char name[] = "mu_distribute_datasets_from_function";
     MU_TRY(copy_options(options, given, name));
@@ -428,10 +424,10 @@ static mu_dataset *call_for_pipeline(mu_dataset *(*fn)(const mu_input_context *c
     return mu__pending() ? NULL : dataset;
 }
 
-mu_distributed_dataset *
-mu_distribute_datasets_from_function_options(mu_strategy *given,
-                                             mu_dataset *(*fn)(const mu_input_context *context, void *arg), void *arg,
-                                             const mu_input_options *given_options)
+mu_distributed_dataset *mu_distribute_datasets_from_function_options(mu_strategy *given,
+                                                                     mu_dataset *(*fn)(const mu_input_context *context,
+                                                                                       void *arg),
+                                                                     void *arg, const mu_input_options *given_options)
 {
     mu_strategy *strategy = mu__strategy_or_default(given);
     mu_dataset *datasets[MU_MAX_REPLICAS];
@@ -466,10 +462,10 @@ int64_t mu_per_replica_batch_size(const mu_input_context *context, int64_t globa
     const int n = context && context->num_replicas_in_sync != 0 ? context->num_replicas_in_sync : 1;
     if (n >= 1 && global_batch_size % n == 0)
         return global_batch_size / n;
-    mu__error(MU_INVALID_ARGUMENT,
-              "mu_per_replica_batch_size: a global batch of %lld cannot be divided among %d replicas; choose a "
-              "multiple",
-              (long long)global_batch_size, n);
+    mu__error(
+        MU_INVALID_ARGUMENT,
+        "mu_per_replica_batch_size: a global batch of %lld cannot be divided among %d replicas; choose a multiple",
+        (long long)global_batch_size, n);
     return -1;
 }
 

@@ -104,8 +104,8 @@ static mu_shard_plan of_files(mu_strategy *strategy, mu_dataset *dataset, const 
     mu_dataset *own = mu__dataset_divide_files(dataset, by);
     const int64_t files = by->all_shares ? -1 : files_of(dataset);
     char text[READS_TEXT] = "its own files; no other worker reads them";
-    const char *few = files >= by->n ? ""
-                                     : ". There are fewer files than workers: policy AUTO or DATA gives all samples";
+    const char *few =
+        files >= by->n ? "" : ". There are fewer files than workers: policy AUTO or DATA gives all samples";
     if (files >= 0)
         snprintf(text, sizeof text, "%lld of %lld files; no other worker reads them%s",
                  (long long)(files / by->n + (by->index < files % by->n)), (long long)files, few);
@@ -117,7 +117,9 @@ static mu_shard_plan of_files(mu_strategy *strategy, mu_dataset *dataset, const 
 static mu_shard_plan into_pieces(mu_strategy *strategy, mu_dataset *dataset)
 {
     const mu_auto_shard_policy policy = mu__dataset_auto_shard(dataset);
-    const mu_division by = {.n = strategy->n_workers, .index = strategy->worker, .width = 1,
+    const mu_division by = {.n = strategy->n_workers,
+                            .index = strategy->worker,
+                            .width = 1,
                             .all_shares = mu__setting_bool(MU_SETTING_TF_COMPAT)};
     if (policy == MU_AUTO_SHARD_DATA || (policy == MU_AUTO_SHARD_AUTO && !mu__dataset_reads_files(dataset)))
         return by_pieces(strategy, dataset, &by);

@@ -41,7 +41,8 @@ static mu_value *learn_like(mu_strategy *strategy, const mu_value *own, bool all
         int64_t first = own ? strategy->worker : strategy->n_workers;
         char *mine = text;
         text = mu__workers_least(strategy, "first batch", &first) == MU_OK
-                   ? mu__workers_take_text(strategy, "first batch", mine, (int)first) : NULL;
+                   ? mu__workers_take_text(strategy, "first batch", mine, (int)first)
+                   : NULL;
         mu__free(mine);
     }
     if (text)

@@ -28,10 +28,7 @@ mu_tensor *mu__mean_over(mu_tensor *sum, mu_tensor *count)
     return mu_divide(mu_cast(sum, wide), mu_cast(count, wide));
 }
 
-mu_tensor *mu__mean_of(mu_tensor *sum, int count)
-{
-    return mu__mean_over(sum, mu_constant(MU_F64, count));
-}
+mu_tensor *mu__mean_of(mu_tensor *sum, int count) { return mu__mean_over(sum, mu_constant(MU_F64, count)); }
 
 mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors)
 {
@@ -44,10 +41,7 @@ mu_tensor *mu__reduce_tensors(mu_reduce_op op, int n, mu_tensor *const *tensors)
 // ---- Leaf by leaf -------------------------------------------------------------------------------
 
 // Names the owner of the n parts: replicas, or this worker for a tensor of its own.
-static const char *whose(const mu_reducing *r, int n)
-{
-    return n < r->strategy->n_local ? "worker" : "replica";
-}
+static const char *whose(const mu_reducing *r, int n) { return n < r->strategy->n_local ? "worker" : "replica"; }
 
 // The copy of an only replica is reduced as it is, also where a read would have to combine copies and cannot (NONE).
 static mu_tensor *variable_tensor(mu_variable *variable)
@@ -69,13 +63,13 @@ static mu_status same_beside_axes(const mu_reducing *r, int i, mu_tensor *const 
     char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
     if (part->dtype == sum->dtype && mu__shape_equal(&part->shape, &sum->shape))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "%s: replica 0 has %s%s, but replica %d has %s%s; they may differ in size along the axes that are "
-                     "reduced, and must agree in all else. %s",
-                     r->what, mu_dtype_name(parts[0]->dtype), mu__shape_text(&parts[0]->shape, first), i,
-                     mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other),
-                     mu__parts_advice(parts[0]->dtype, parts[i]->dtype,
-                                      "Name each axis in which they differ, or pad them"));
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "%s: replica 0 has %s%s, but replica %d has %s%s; they may differ in size along the axes that are reduced, and "
+        "must agree in all else. %s",
+        r->what, mu_dtype_name(parts[0]->dtype), mu__shape_text(&parts[0]->shape, first), i,
+        mu_dtype_name(parts[i]->dtype), mu__shape_text(&parts[i]->shape, other),
+        mu__parts_advice(parts[0]->dtype, parts[i]->dtype, "Name each axis in which they differ, or pad them"));
 }
 
 // The number of elements of one part along the axes, float64; an op where a trace does not know a size.
@@ -141,8 +135,7 @@ static mu_tensor *reduce_parts(const mu_reducing *r, int n, mu_tensor *const *pa
     return reduced;
 }
 
-mu_tensor *mu__reduce_replicas(mu_strategy *strategy, const char *what, mu_reduce_op op, int n,
-                               mu_tensor *const *parts)
+mu_tensor *mu__reduce_replicas(mu_strategy *strategy, const char *what, mu_reduce_op op, int n, mu_tensor *const *parts)
 {
     return reduce_parts(&(mu_reducing){.strategy = strategy, .what = what, .op = op}, n, parts);
 }
@@ -166,10 +159,7 @@ static mu_status need_no_sum(const mu_reducing *r)
                      r->what, r->strategy->n_replicas);
 }
 
-static mu_value *as_value(mu_tensor *tensor)
-{
-    return tensor ? mu_of(tensor) : NULL;
-}
+static mu_value *as_value(mu_tensor *tensor) { return tensor ? mu_of(tensor) : NULL; }
 
 // A value that is the same on all replicas has a mean but no sum.
 mu_value *mu__reduce_copies(const mu_reducing *r, const mu_value *leaf)
@@ -186,8 +176,8 @@ mu_value *mu__reduce_copies(const mu_reducing *r, const mu_value *leaf)
 mu_value *mu__reduce_same(const mu_reducing *r, const mu_value *leaf)
 {
     const mu_tensor *tensor = leaf->kind == MU_VALUE_TENSOR ? (const mu_tensor *)leaf->leaf : NULL;
-    const bool scalar = !r->n_axes && tensor && tensor->dtype != MU_STRING && !tensor->node &&
-                        mu__elements(&tensor->shape) == 1;
+    const bool scalar =
+        !r->n_axes && tensor && tensor->dtype != MU_STRING && !tensor->node && mu__elements(&tensor->shape) == 1;
     const void *element = scalar ? mu__host_read(tensor) : NULL;
     if (scalar && !element)
         return NULL;
@@ -198,9 +188,7 @@ mu_value *mu__reduce_same(const mu_reducing *r, const mu_value *leaf)
 static mu_value *reduce_own(const mu_reducing *r, const mu_value *leaf)
 {
     mu_tensor *tensor = mu__leaf_tensor(leaf);
-    return !tensor     ? NULL
-           : r->n_axes ? as_value(reduce_on_replicas(r, tensor))
-                       : as_value(reduce_parts(r, 1, &tensor));
+    return !tensor ? NULL : r->n_axes ? as_value(reduce_on_replicas(r, tensor)) : as_value(reduce_parts(r, 1, &tensor));
 }
 
 // The components of an ON_READ variable differ; those of other variables are one value.
@@ -297,7 +285,7 @@ mu_value *mu__reduce_same_slices(const mu_reducing *r, const mu_value *slices)
 mu_value *mu__reduce_each(const mu_reducing *r, const mu_value *value)
 {
     mu_tensor *parts[MU_MAX_REPLICAS];
-    if (r->strategy->n_replicas == 1 && !r->n_axes)  // as of a result of mu_run, which is not wrapped
+    if (r->strategy->n_replicas == 1 && !r->n_axes) // as of a result of mu_run, which is not wrapped
         return value->items[0];
     if (value->items[0]->kind == MU_VALUE_SLICES)
         return reduce_slices(r, value->n, value->items);
@@ -310,15 +298,17 @@ mu_value *mu__reduce_each(const mu_reducing *r, const mu_value *value)
 // ---- Kinds of values ----------------------------------------------------------------------------
 
 static mu_reduce_part *const local_parts[] = {
-    [MU_VALUE_TENSOR] = mu__reduce_same,         [MU_VALUE_VARIABLE] = reduce_variable,
-    [MU_VALUE_PER_REPLICA] = mu__reduce_each,    [MU_VALUE_MIRRORED] = reduce_mirrored,
+    [MU_VALUE_TENSOR] = mu__reduce_same,        [MU_VALUE_VARIABLE] = reduce_variable,
+    [MU_VALUE_PER_REPLICA] = mu__reduce_each,   [MU_VALUE_MIRRORED] = reduce_mirrored,
     [MU_VALUE_SLICES] = mu__reduce_same_slices,
 };
 
 // A tensor or slices that are not distributed are this worker's own.
 static mu_reduce_part *const worker_parts[] = {
-    [MU_VALUE_TENSOR] = reduce_own,              [MU_VALUE_VARIABLE] = reduce_variable,
-    [MU_VALUE_PER_REPLICA] = mu__reduce_each,    [MU_VALUE_MIRRORED] = reduce_mirrored,
+    [MU_VALUE_TENSOR] = reduce_own,
+    [MU_VALUE_VARIABLE] = reduce_variable,
+    [MU_VALUE_PER_REPLICA] = mu__reduce_each,
+    [MU_VALUE_MIRRORED] = reduce_mirrored,
     [MU_VALUE_SLICES] = mu__reduce_own_slices,
 };
 
@@ -339,10 +329,7 @@ mu_value *mu__reduce_by_kind(const mu_reducing *r, mu_value *value, mu_reduce_pa
     return mu__map_parts(value, false, reduce_part, &(walk){r, by_kind});
 }
 
-mu_value *mu__reduce_local(const mu_reducing *r, mu_value *value)
-{
-    return mu__reduce_by_kind(r, value, local_parts);
-}
+mu_value *mu__reduce_local(const mu_reducing *r, mu_value *value) { return mu__reduce_by_kind(r, value, local_parts); }
 
 mu_value *mu__reduce_workers(const mu_reducing *r, mu_value *value)
 {
@@ -399,7 +386,10 @@ mu_value *mu_reduce_with(const mu_reduce_args *given)
         return mu__reduce_value(args.strategy, "mu_reduce", args.op, args.value);
     if (check_axes(axes.n, axes.at) != MU_OK)
         return NULL;
-    const mu_reducing r = {.strategy = mu__strategy_or_default(args.strategy), .what = "mu_reduce", .op = args.op,
-                           .n_axes = axes.n, .axes = axes.at};
+    const mu_reducing r = {.strategy = mu__strategy_or_default(args.strategy),
+                           .what = "mu_reduce",
+                           .op = args.op,
+                           .n_axes = axes.n,
+                           .axes = axes.at};
     return reduce(&r, args.value);
 }

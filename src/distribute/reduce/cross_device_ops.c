@@ -24,12 +24,14 @@ static mu_status check(const mu_cross_device_ops *ops, mu_reduce_op op, const mu
     MU_TRY(mu__need_reduce_op(op, function));
     if (!ops || !value || !like)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the %s is NULL", function,
-                         !ops ? "way of reducing" : !value ? "value" : "destination");
+                         !ops     ? "way of reducing"
+                         : !value ? "value"
+                                  : "destination");
     if (devices_of(value) < 1 || devices_of(like) < 1)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: the %s is a list or a map, or empty; give a tensor, a per-replica or mirrored value, or "
-                         "a variable",
-                         function, devices_of(value) < 1 ? "value" : "destination");
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: the %s is a list or a map, or empty; give a tensor, a per-replica or mirrored value, or a variable",
+            function, devices_of(value) < 1 ? "value" : "destination");
     return MU_OK;
 }
 
@@ -97,8 +99,7 @@ mu_value *mu_cross_device_reduce(mu_cross_device_ops *ops, mu_reduce_op op, mu_v
 static const char batch_name[] = "mu_cross_device_batch_reduce";
 
 // Dense values on the same number of devices are reduced together, so that they can be packed.
-static mu_status reduce_dense(const mu_cross_device_ops *ops, mu_reduce_op op, const mu_value *values,
-                              mu_value **out)
+static mu_status reduce_dense(const mu_cross_device_ops *ops, mu_reduce_op op, const mu_value *values, mu_value **out)
 {
     const int n = values->n > 0 ? devices_of(values->items[0]) : 0;
     mu_tensor **parts = mu__calloc((size_t)values->n * (size_t)(n + 1) + 1, sizeof *parts),
@@ -122,8 +123,7 @@ mu_value *mu_cross_device_batch_reduce(mu_cross_device_ops *ops, mu_reduce_op op
     if (mu__pending() || mu__need_value(values, batch_name) != MU_OK || mu__need_value(likes, batch_name) != MU_OK)
         return NULL;
     if (!values || values->kind != MU_VALUE_LIST || !likes || likes->kind != MU_VALUE_LIST || likes->n != values->n) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: expected a list of values and a list of as many destinations",
-                  batch_name);
+        mu__error(MU_INVALID_ARGUMENT, "%s: expected a list of values and a list of as many destinations", batch_name);
         return NULL;
     }
     for (int i = 0; i < values->n; i++)
@@ -133,8 +133,8 @@ mu_value *mu_cross_device_batch_reduce(mu_cross_device_ops *ops, mu_reduce_op op
     bool whole = items && reduce_dense(ops, op, values, items) == MU_OK;
     for (int i = 0; whole && i < values->n; i++) {
         const mu_parts_name name = {batch_name, "component", i + 1};
-        items[i] = mu__mirror(items[i] ? items[i] : reduce_one(ops, op, values->items[i], &name),
-                              devices_of(likes->items[i]));
+        items[i] =
+            mu__mirror(items[i] ? items[i] : reduce_one(ops, op, values->items[i], &name), devices_of(likes->items[i]));
         whole = items[i] != NULL;
     }
     if (whole)

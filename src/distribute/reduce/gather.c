@@ -16,7 +16,8 @@ static mu_status fit_together(const char *whose, int n, mu_tensor *const *parts,
     if (parts[0]->dtype == MU_STRING)
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_strategy_gather: %s 0 has strings, which stay on their replica; take each replica's "
-                         "(mu_local_results), or turn them into numbers first (mu_string_lookup, mu_hashing)", whose);
+                         "(mu_local_results), or turn them into numbers first (mu_string_lookup, mu_hashing)",
+                         whose);
     for (int i = 1; i < n && at >= 0; i++) {
         mu_shape alike = parts[i]->shape;
         if (at < alike.rank)
@@ -182,7 +183,7 @@ static mu_value *local_part(const mu_value *value, const void *arg)
 mu_value *mu__results_local(const mu_strategy *strategy, mu_value *value)
 {
     const bool nest = value->kind == MU_VALUE_LIST || value->kind == MU_VALUE_MAP;
-    const bool copies = value->kind == MU_VALUE_MIRRORED;  // one per named device
+    const bool copies = value->kind == MU_VALUE_MIRRORED; // one per named device
     const int n = copies ? value->n : nest || mu__is_distributed(value) ? strategy->n_local : 1;
     if (!copies && mu__need_components(strategy, value, "mu_local_results") != MU_OK)
         return NULL;

@@ -103,15 +103,9 @@ static void doing(const mu_strategy *strategy, const char *what, int64_t number)
     (void)strategy, (void)what, (void)number;
 }
 
-static void done(mu_strategy *strategy)
-{
-    (void)strategy;
-}
+static void done(mu_strategy *strategy) { (void)strategy; }
 
-static void failed(const mu_strategy *strategy)
-{
-    (void)strategy;
-}
+static void failed(const mu_strategy *strategy) { (void)strategy; }
 
 // Earlier, a replica could wait for one that has given up.
 static void recover(mu_strategy *strategy)
@@ -121,10 +115,7 @@ static void recover(mu_strategy *strategy)
         mu__group_reset(strategy->group);
 }
 
-static void hold_stop(bool hold)
-{
-    (void)hold;
-}
+static void hold_stop(bool hold) { (void)hold; }
 
 static mu_status check_stop(const mu_strategy *strategy)
 {

@@ -59,9 +59,8 @@ static mu_tensor *by_nccl(mu_reduce_op op, int n, mu_tensor *const *parts, void 
     static atomic_bool said;
     (void)arg;
     if (!atomic_exchange(&said, true))
-        mu__log(MU_LOG_WARNING,
-                "mu_nccl_all_reduce works in functions that replicas on GPU devices run; here the host adds the values "
-                "in replica order, as without .cross_device_ops");
+        mu__log(MU_LOG_WARNING, "mu_nccl_all_reduce works in functions that replicas on GPU devices run; here the host "
+                                "adds the values in replica order, as without .cross_device_ops");
     return mu__reduce_tensors(op, n, parts);
 }
 
@@ -215,7 +214,7 @@ mu_status mu__cross_device_batch(const mu_cross_device_ops *ops, mu_reduce_op op
     memset(out, 0, sizeof *out * (size_t)n_tensors);
     for (int first = 0; first < n_tensors && status == MU_OK; first++) {
         int count = 0;
-        for (int i = first; i < n_tensors && !out[first]; i++)  // a pack has one type
+        for (int i = first; i < n_tensors && !out[first]; i++) // a pack has one type
             if (!out[i] && parts[i * n]->dtype == parts[first * n]->dtype)
                 indices[count++] = i;
         if (count > 0)
@@ -256,21 +255,30 @@ mu_status mu__reduce_arrays(const mu_cross_device_ops *ops, mu_reduction reducti
 
 void mu__reduce_replica_arrays(const mu_replica_arrays *a, int n, const void *const *from)
 {
-    mu__reduce(&(mu_local_reduce_args){.dtype = a->dtype, .reduction = a->reduction, .n_dst = a->n, .n_src = n,
-                                 .dst = a->data, .src = from, .count = a->count,
-                                 .divide = a->reduction == MU_REDUCTION_MEAN ? n : 1});
+    mu__reduce(&(mu_local_reduce_args){.dtype = a->dtype,
+                                       .reduction = a->reduction,
+                                       .n_dst = a->n,
+                                       .n_src = n,
+                                       .dst = a->data,
+                                       .src = from,
+                                       .count = a->count,
+                                       .divide = a->reduction == MU_REDUCTION_MEAN ? n : 1});
 }
 
 void mu__reduce_replica_block(const mu_replica_arrays *a, int n, const void *const *from, void *out)
 {
-    mu__reduce(&(mu_local_reduce_args){.dtype = a->dtype, .reduction = a->reduction, .n_dst = 1, .n_src = n,
-                                 .dst = &out, .src = from, .count = a->count,
-                                 .divide = a->reduction == MU_REDUCTION_MEAN ? n : 1});
+    mu__reduce(&(mu_local_reduce_args){.dtype = a->dtype,
+                                       .reduction = a->reduction,
+                                       .n_dst = 1,
+                                       .n_src = n,
+                                       .dst = &out,
+                                       .src = from,
+                                       .count = a->count,
+                                       .divide = a->reduction == MU_REDUCTION_MEAN ? n : 1});
 }
 
 static mu_status reduce_gathered(mu_cross_device_collective *own, int64_t number, const char *name,
-                                 mu_reduction reduction,
-                                 mu_dtype dtype, void *data, int64_t count)
+                                 mu_reduction reduction, mu_dtype dtype, void *data, int64_t count)
 {
     const int n = own->head.size;
     const size_t bytes = (size_t)count * mu_dtype_bytes(dtype), all = bytes * (size_t)n;
@@ -362,14 +370,14 @@ mu_collective *mu__cross_device_collective(mu_cross_device_collective *own, mu_c
     if (!inner || !ops)
         return inner;
     *own = (mu_cross_device_collective){.head = {.rank = inner->rank,
-                                 .size = inner->size,
-                                 .form = inner->form,
-                                 .all_reduce = own_all_reduce,
-                                 .all_gather = own_all_gather,
-                                 .broadcast = own_broadcast,
-                                 .reduce_scatter = own_reduce_scatter,
-                                 .permute = own_permute},
-                        .inner = inner,
-                        .ops = ops};
+                                                 .size = inner->size,
+                                                 .form = inner->form,
+                                                 .all_reduce = own_all_reduce,
+                                                 .all_gather = own_all_gather,
+                                                 .broadcast = own_broadcast,
+                                                 .reduce_scatter = own_reduce_scatter,
+                                                 .permute = own_permute},
+                                        .inner = inner,
+                                        .ops = ops};
     return &own->head;
 }

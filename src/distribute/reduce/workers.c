@@ -54,8 +54,8 @@ static mu_status all_gather(mu_strategy *strategy, const char *what, const mu_fo
     mu_collective *collective = begin_rendezvous(strategy, what, &number);
     if (form)
         *collective->form = *form;
-    return end_rendezvous(strategy, collective->all_gather(collective, number, what, dtype, mine,
-                                                           counts[strategy->worker], all, counts));
+    return end_rendezvous(
+        strategy, collective->all_gather(collective, number, what, dtype, mine, counts[strategy->worker], all, counts));
 }
 
 static mu_status broadcast(mu_strategy *strategy, const char *what, const mu_form *form, mu_dtype dtype, void *data,
@@ -90,7 +90,8 @@ static mu_tensor *common_value(mu_strategy *strategy, const char *what, bool mea
     mu_tensor *reduced = NULL, *parts[MU_MAX_REPLICAS];
     if (mu__replica())
         return !mean ? mu__broadcast_from_first(value, what)
-               : mu__all_reduce_list(MU_REDUCTION_MEAN, 1, &value, &reduced, &what, 0) == MU_OK ? reduced : NULL;
+               : mu__all_reduce_list(MU_REDUCTION_MEAN, 1, &value, &reduced, &what, 0) == MU_OK ? reduced
+                                                                                                : NULL;
     if (!mean)
         return broadcast_tensor(strategy, what, value);
     for (int r = 0; r < strategy->n_local; r++)
@@ -149,8 +150,8 @@ static mu_status scatter_arrays(mu_strategy *strategy, const mu_replica_arrays *
         mu_collective *workers = begin_rendezvous(strategy, what, &number);
         pack_blocks(strategy, a, bytes, mine);
         *workers->form = *a->form;
-        status = end_rendezvous(strategy, mu__collective_all_to_all(workers, number, what, a->dtype, mine, blocks,
-                                                                    a->count * a->n * a->n));
+        status = end_rendezvous(
+            strategy, mu__collective_all_to_all(workers, number, what, a->dtype, mine, blocks, a->count * a->n * a->n));
     }
     for (int to = 0; status == MU_OK && to < a->n; to++) {
         for (int from = 0; from < all; from++)
@@ -168,12 +169,12 @@ static mu_status scatter_arrays(mu_strategy *strategy, const mu_replica_arrays *
 typedef struct gathering {
     mu_strategy *strategy;
     const char *what;
-    int n, n_all;           // tensors of this worker, and of all workers
+    int n, n_all; // tensors of this worker, and of all workers
     mu_tensor *const *mine;
-    mu_spec *specs;         // [n_all]
-    int64_t *counts;        // [workers]
-    uint8_t *out, *in;      // bytes of all workers, and of this one
-    mu_tensor **all;        // the received tensors
+    mu_spec *specs;    // [n_all]
+    int64_t *counts;   // [workers]
+    uint8_t *out, *in; // bytes of all workers, and of this one
+    mu_tensor **all;   // the received tensors
 } gathering;
 
 void mu__header_write(const mu_tensor *tensor, int64_t out[MU_HEADER_INTS])
@@ -242,10 +243,9 @@ static mu_status exchange_bytes(gathering *g)
     int64_t total = 0;
     for (int w = 0; w < g->strategy->n_workers; w++)
         if (!count_bytes(g, w, &total))
-            return mu__error(MU_RESOURCE_EXHAUSTED,
-                             "\"%s\": the tensors of all workers have more bytes than can be counted; "
-                             "gather smaller ones",
-                             g->what);
+            return mu__error(
+                MU_RESOURCE_EXHAUSTED,
+                "\"%s\": the tensors of all workers have more bytes than can be counted; gather smaller ones", g->what);
     g->in = mu__alloc((size_t)g->counts[g->strategy->worker]);
     g->out = mu__alloc((size_t)total);
     if (!g->in || !g->out)
@@ -275,8 +275,10 @@ static mu_status open_gathering(gathering *g)
 {
     for (int i = 0; i < g->n; i++)
         if (mu__has_strings(g->mine[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "\"%s\": strings cannot be exchanged by collectives; turn them into "
-                             "numbers first, or send them by mu_rpc_call", g->what);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "\"%s\": strings cannot be exchanged by collectives; turn them into numbers first, or "
+                             "send them by mu_rpc_call",
+                             g->what);
     g->all = mu__calloc((size_t)g->n_all + 1, sizeof *g->all);
     g->specs = mu__calloc((size_t)g->n_all, sizeof *g->specs);
     g->counts = mu__calloc((size_t)g->strategy->n_workers, sizeof *g->counts);
@@ -357,7 +359,7 @@ static mu_tensor *reduce_in_pieces(const gathering *g, mu_reduce_op op)
     for (int64_t at = 0; at < total && !mu__pending(); at += most) {
         mu_pool *pool = mu_pool_open();
         mu_tensor *piece = combine_piece(g, op, at, MU_MIN(most, total - at));
-        if (piece && !whole)  // a mean may have another type than its parts
+        if (piece && !whole) // a mean may have another type than its parts
             whole = mu__tensor_alloc(piece->dtype, &spec.shape);
         if (piece && whole)
             memcpy((char *)mu__host_write(whole) + (size_t)at * mu_dtype_bytes(piece->dtype), mu__host_read(piece),
@@ -413,10 +415,7 @@ static void failed(const mu_strategy *strategy)
 }
 
 // A job of several processes is not usable again.
-static void recover(mu_strategy *strategy)
-{
-    (void)strategy;
-}
+static void recover(mu_strategy *strategy) { (void)strategy; }
 
 // Workers stop together, after the step at which all of them have learnt of the signal; until then the signal
 // interrupts nothing else.
@@ -428,10 +427,7 @@ static void hold_stop(bool hold)
         mu__stop_let_go();
 }
 
-static mu_status check_stop(const mu_strategy *strategy)
-{
-    return strategy->stopping ? mu__stopped() : MU_OK;
-}
+static mu_status check_stop(const mu_strategy *strategy) { return strategy->stopping ? mu__stopped() : MU_OK; }
 
 const mu_cross_worker_ops mu__many_workers = {
     .chief_writes = true,

@@ -26,37 +26,34 @@ static mu_status rendezvous_all_reduce(mu_collective *self, int64_t number, cons
 {
     (void)number;
     return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_REDUCE,
-                                    .name = name,
-                                    .reduction = reduction,
-                                    .dtype = dtype,
-                                    .data = data,
-                                    .count = count});
+                                             .name = name,
+                                             .reduction = reduction,
+                                             .dtype = dtype,
+                                             .data = data,
+                                             .count = count});
 }
 
 static mu_status rendezvous_all_gather(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
-                                       const void *in,
-                                       int64_t count, void *out, const int64_t *counts)
+                                       const void *in, int64_t count, void *out, const int64_t *counts)
 {
     (void)number;
     return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_GATHER,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .in = in,
-                                    .count = count,
-                                    .data = out,
-                                    .counts = counts});
+                                             .name = name,
+                                             .dtype = dtype,
+                                             .in = in,
+                                             .count = count,
+                                             .data = out,
+                                             .counts = counts});
 }
 
 static mu_status rendezvous_broadcast(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                                       int64_t count, int root)
 {
     (void)number;
-    return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_BROADCAST,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .data = data,
-                                    .count = count,
-                                    .root = root});
+    return rendezvous_in(
+        self,
+        &(rendezvous){
+            .kind = RENDEZVOUS_BROADCAST, .name = name, .dtype = dtype, .data = data, .count = count, .root = root});
 }
 
 static mu_status rendezvous_reduce_scatter(mu_collective *self, int64_t number, const char *name,
@@ -65,12 +62,12 @@ static mu_status rendezvous_reduce_scatter(mu_collective *self, int64_t number, 
 {
     (void)number;
     return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_SCATTER,
-                                    .name = name,
-                                    .reduction = reduction,
-                                    .dtype = dtype,
-                                    .in = in,
-                                    .data = out,
-                                    .count = count});
+                                             .name = name,
+                                             .reduction = reduction,
+                                             .dtype = dtype,
+                                             .in = in,
+                                             .data = out,
+                                             .count = count});
 }
 
 static mu_status rendezvous_permute(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
@@ -78,12 +75,12 @@ static mu_status rendezvous_permute(mu_collective *self, int64_t number, const c
 {
     (void)number;
     return rendezvous_in(self, &(rendezvous){.kind = RENDEZVOUS_PERMUTE,
-                                    .name = name,
-                                    .dtype = dtype,
-                                    .in = in,
-                                    .data = out,
-                                    .count = count,
-                                    .counts = sources});
+                                             .name = name,
+                                             .dtype = dtype,
+                                             .in = in,
+                                             .data = out,
+                                             .count = count,
+                                             .counts = sources});
 }
 
 void mu__eager_collective(mu_collective *collective)
@@ -128,8 +125,13 @@ static mu_status reduce_at_rendezvous(const struct mu_eager_replicas *run)
     void *data[MU_MAX_REPLICAS];
     for (int r = 0; r < run->n; r++)
         data[r] = run->replicas[r].rendezvous->data;
-    const mu_replica_arrays arrays = {.name = first->name, .form = first->form, .reduction = first->reduction,
-                                      .dtype = first->dtype, .count = first->count, .n = run->n, .data = data};
+    const mu_replica_arrays arrays = {.name = first->name,
+                                      .form = first->form,
+                                      .reduction = first->reduction,
+                                      .dtype = first->dtype,
+                                      .count = first->count,
+                                      .n = run->n,
+                                      .data = data};
     return run->strategy->ops->cross_worker->reduce_arrays(run->strategy, &arrays);
 }
 
@@ -192,8 +194,13 @@ static mu_status scatter_at_rendezvous(const struct mu_eager_replicas *run)
         data[r] = (void *)(uintptr_t)run->replicas[r].rendezvous->in;
         out[r] = run->replicas[r].rendezvous->data;
     }
-    const mu_replica_arrays arrays = {.name = first->name, .form = first->form, .reduction = first->reduction,
-                                      .dtype = first->dtype, .count = first->count, .n = run->n, .data = data,
+    const mu_replica_arrays arrays = {.name = first->name,
+                                      .form = first->form,
+                                      .reduction = first->reduction,
+                                      .dtype = first->dtype,
+                                      .count = first->count,
+                                      .n = run->n,
+                                      .data = data,
                                       .out = out};
     return run->strategy->ops->cross_worker->scatter_arrays(run->strategy, &arrays);
 }

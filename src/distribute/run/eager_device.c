@@ -10,25 +10,28 @@
 
 #include <pthread.h>
 
-enum { MOST_VALUES = 32 };  // inputs and outputs of an op that runs here
+enum { MOST_VALUES = 32 }; // inputs and outputs of an op that runs here
 
 // One op as a program; an object, because another thread may run it when it leaves the list.
 typedef struct program {
     mu_object object;
-    const void *client;     // of the devices that it runs on
+    const void *client; // of the devices that it runs on
     const mu_engine *engine;
     const mu_op *op;
     void *attrs;
     int n_in;
     mu_spec in[MOST_VALUES];
-    mu_plan *plan;          // NULL: the shape rule refuses the inputs
-    atomic_bool refused;    // the engine has no form of this op for these inputs
-    int64_t last_use;       // under the list's lock
+    mu_plan *plan;       // NULL: the shape rule refuses the inputs
+    atomic_bool refused; // the engine has no form of this op for these inputs
+    int64_t last_use;    // under the list's lock
 } program;
 
 typedef struct program_list {
     pthread_mutex_t lock;
-    struct { program **items; size_t n, capacity; } programs;
+    struct {
+        program **items;
+        size_t n, capacity;
+    } programs;
     int64_t clock;
 } program_list;
 
@@ -161,7 +164,7 @@ static program *make(program_list *list, mu_device *device, const mu_op *op, con
     program *p = program_new(device, op, attrs, n_in, in);
     if (!p)
         return NULL;
-    context->scope = NULL;  // what the compiler computes is computed on the host
+    context->scope = NULL; // what the compiler computes is computed on the host
     mu_graph *graph = graph_of(op, attrs, n_in, in);
     p->plan = graph ? device->engine->compile(device, graph, in, n_in) : NULL;
     mu_release(graph);
@@ -201,7 +204,7 @@ static mu_status run_on(mu_device *device, const mu_op *op, const void *attrs, i
         return mu_error_code();
     for (int i = 0; i < n_in; i++) {
         if (!in[i]->buffer)
-            return MU_OK;  // the host's path has the words for a symbolic value
+            return MU_OK; // the host's path has the words for a symbolic value
         specs[i] = mu__spec_of(in[i]);
     }
     program *p = look_up(list, device, op, attrs, n_in, specs);
@@ -210,7 +213,7 @@ static mu_status run_on(mu_device *device, const mu_op *op, const void *attrs, i
     const bool here = p->plan && !p->refused;
     mu_status status = here ? run(p, device, in, out) : MU_OK;
     *done = here && status == MU_OK;
-    if (status == MU_UNIMPLEMENTED) {  // engines write and compile a program when it first runs
+    if (status == MU_UNIMPLEMENTED) { // engines write and compile a program when it first runs
         mu_error_value refusal;
         mu__error_move(&refusal);
         p->refused = true;

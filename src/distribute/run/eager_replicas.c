@@ -119,13 +119,16 @@ static mu_status complain_arguments(const struct mu_eager_replicas *run, int r)
     char text[SOURCE_TEXT], text_r[SOURCE_TEXT];
     int to = 0;
     if (first->kind == RENDEZVOUS_SCATTER)
-        return mu__error(MU_INVALID_ARGUMENT, "reduce_scatter: replica %d asks for '%s', replica %d for '%s'; all "
-                         "replicas must ask for the same operation", id, first->name, id + r, other->name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "reduce_scatter: replica %d asks for '%s', replica %d for '%s'; all replicas must ask for the "
+                         "same operation",
+                         id, first->name, id + r, other->name);
     while (to + 1 < run->strategy->n_replicas && first->counts[to] == other->counts[to])
         to++;
-    return mu__error(MU_INVALID_ARGUMENT, "collective_permute: by the pairs of replica %d, replica %d gets %s, by "
-                     "those of replica %d it gets %s; all replicas must give the same pairs", id, to,
-                     source_text(first->counts[to], text), id + r, source_text(other->counts[to], text_r));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "collective_permute: by the pairs of replica %d, replica %d gets %s, by those of replica %d it "
+                     "gets %s; all replicas must give the same pairs",
+                     id, to, source_text(first->counts[to], text), id + r, source_text(other->counts[to], text_r));
 }
 
 // Another type is INTERNAL, which is TensorFlow's code, though the program is at fault: its exit code is 64, as between
@@ -229,12 +232,12 @@ static mu_status run_rendezvous(struct mu_eager_replicas *run)
 static mu_status let_run(struct mu_eager_replicas *run, eager_replica *t)
 {
     pthread_mutex_lock(&run->lock);
-    const bool start = t->stage == NOT_STARTED;  // from here on the replica may run and change stage
+    const bool start = t->stage == NOT_STARTED; // from here on the replica may run and change stage
     run->whose = t->head.local;
     pthread_cond_broadcast(&run->changed);
     pthread_mutex_unlock(&run->lock);
     if (start) {
-        sigset_t all, own;  // leave signals to the program's own threads
+        sigset_t all, own; // leave signals to the program's own threads
         sigfillset(&all);
         pthread_sigmask(SIG_SETMASK, &all, &own);
         const int failed = pthread_create(&t->thread, NULL, replica_main, t);
@@ -262,8 +265,8 @@ static mu_status count_ends(const struct mu_eager_replicas *run, int *ended)
     if (*ended == 0 || *ended == run->n)
         return MU_OK;
     return mu__error(MU_FAILED_PRECONDITION,
-                     "replica %d has ended while replica %d is in %s: the replicas made different numbers of "
-                     "merge or collective calls; each must make the same",
+                     "replica %d has ended while replica %d is in %s: the replicas made different numbers of merge or "
+                     "collective calls; each must make the same",
                      gone, paused, rendezvous_names[run->replicas[paused].rendezvous->kind]);
 }
 
@@ -303,16 +306,14 @@ static mu_status prepare(struct mu_eager_replicas *run, const mu_value *argument
         return MU_RESOURCE_EXHAUSTED;
     for (int r = 0; r < run->n; r++) {
         eager_replica *t = &run->replicas[r];
-        t->collective = (mu_collective){.rank = run->strategy->first_replica + r,
-                                        .size = run->strategy->n_replicas,
-                                        .form = &t->form};
+        t->collective = (mu_collective){
+            .rank = run->strategy->first_replica + r, .size = run->strategy->n_replicas, .form = &t->form};
         mu__eager_collective(&t->collective);
-        t->head = (mu_strategy_replica){.replica = {.id = run->strategy->first_replica + r,
-                                                    .collective = &t->collective,
-                                                    .run = run->number},
-                                        .strategy = run->strategy,
-                                        .eager = run,
-                                        .local = r};
+        t->head = (mu_strategy_replica){
+            .replica = {.id = run->strategy->first_replica + r, .collective = &t->collective, .run = run->number},
+            .strategy = run->strategy,
+            .eager = run,
+            .local = r};
         t->arguments = mu__select_for(run->strategy, arguments, r, run->number);
         if (!t->arguments)
             return mu_error_code();
@@ -336,15 +337,15 @@ static mu_value *take_results(const struct mu_eager_replicas *run)
 mu_value *mu__eager_run(mu_strategy *strategy, mu_replica_fn *fn, void *arg, const mu_value *arguments)
 {
     struct mu_eager_replicas run = {.strategy = strategy,
-                           .number = mu__new_run(strategy),
-                           .scope = {.strategy = strategy,
-                                     .scope = {.make_variable = mu__make_distributed_variable,
-                                               .apply = mu__eager_apply_of(strategy, true)}},
-                           .caller = mu__context(),
-                           .fn = fn,
-                           .arg = arg,
-                           .n = strategy->n_local,
-                           .whose = -1};
+                                    .number = mu__new_run(strategy),
+                                    .scope = {.strategy = strategy,
+                                              .scope = {.make_variable = mu__make_distributed_variable,
+                                                        .apply = mu__eager_apply_of(strategy, true)}},
+                                    .caller = mu__context(),
+                                    .fn = fn,
+                                    .arg = arg,
+                                    .n = strategy->n_local,
+                                    .whose = -1};
     mu_value *result = NULL;
     pthread_mutex_init(&run.lock, NULL);
     pthread_cond_init(&run.changed, NULL);
@@ -384,12 +385,12 @@ mu_value *mu__eager_merge(mu_merge_fn *fn, void *arg, mu_value *arguments)
 mu_value *mu__eager_assign(const mu_variable *variable, mu_update update, mu_merge_fn *fn, void *arg, mu_value *value)
 {
     return rendezvous_and_take(&(rendezvous){.kind = RENDEZVOUS_ASSIGN,
-                                    .name = variable->resource.name,
-                                    .variable = variable,
-                                    .update = update,
-                                    .fn = fn,
-                                    .arg = arg,
-                                    .arguments = value});
+                                             .name = variable->resource.name,
+                                             .variable = variable,
+                                             .update = update,
+                                             .fn = fn,
+                                             .arg = arg,
+                                             .arguments = value});
 }
 
 // ---- Variables made on replicas -----------------------------------------------------------------
@@ -428,8 +429,8 @@ mu_variable *mu__eager_variable(const char *name)
     }
     if (t->head.local > 0)
         mu__error(MU_FAILED_PRECONDITION,
-                  "replica %d makes the variable '%s', but replica 0 has made none of that name; every replica "
-                  "must make the same variables",
+                  "replica %d makes the variable '%s', but replica 0 has made none of that name; every replica must "
+                  "make the same variables",
                   t->head.local, name);
     return NULL;
 }

@@ -14,11 +14,11 @@
 
 // What a worker says. Others only compare these numbers.
 typedef struct offer {
-    int64_t run;       // number of the run among those with collectives
-    int64_t status;    // MU_OK: this worker is ready
-    int64_t function;  // hash of its name, and of the option that all parts are equal
-    int64_t specs;     // hash of the inputs' specs; 0: they differ between the worker's replicas
-    int64_t program;   // hash of the compiled program; 0: it is not compiled
+    int64_t run;      // number of the run among those with collectives
+    int64_t status;   // MU_OK: this worker is ready
+    int64_t function; // hash of its name, and of the option that all parts are equal
+    int64_t specs;    // hash of the inputs' specs; 0: they differ between the worker's replicas
+    int64_t program;  // hash of the compiled program; 0: it is not compiled
 } offer;
 
 enum { NUMBERS = sizeof(offer) / sizeof(int64_t) };
@@ -27,8 +27,8 @@ typedef struct agreement {
     mu_strategy *strategy;
     const char *function;
     offer own;
-    mu_error_value error;  // why this worker is not ready
-    offer *all;            // [workers]
+    mu_error_value error; // why this worker is not ready
+    offer *all;           // [workers]
 } agreement;
 
 bool mu__joins(const mu_replica_run *running)
@@ -141,8 +141,8 @@ static mu_status refuse_other(const agreement *a, int worker)
     const char *name = a->strategy->ops->cross_worker->worker_name(a->strategy, worker);
     if (theirs->run != a->own.run)
         return mu__error(MU_FAILED_PRECONDITION,
-                         "this worker is at run %lld with collectives of its strategy, '%s', and %s at run %lld; "
-                         "all workers must run the same functions in the same order",
+                         "this worker is at run %lld with collectives of its strategy, '%s', and %s at run %lld; all "
+                         "workers must run the same functions in the same order",
                          (long long)a->own.run, a->function, name, (long long)theirs->run);
     return mu__error(MU_FAILED_PRECONDITION,
                      "run %lld is of '%s' on this worker, and of another function, or with other options, on %s; all "
@@ -179,8 +179,8 @@ static mu_status refuse_shapes(const agreement *a)
         other++;
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s: the tensors of '%s' differ in shape between %s and %s; give all replicas as many rows "
-                     "(mu_dataset_batch(.drop_remainder = true)), or leave the option out", mu__equal_option,
-                     a->function, a->strategy->ops->cross_worker->worker_name(a->strategy, other),
+                     "(mu_dataset_batch(.drop_remainder = true)), or leave the option out",
+                     mu__equal_option, a->function, a->strategy->ops->cross_worker->worker_name(a->strategy, other),
                      a->strategy->ops->cross_worker->worker_name(a->strategy, 0));
 }
 
@@ -199,10 +199,11 @@ static bool same_programs(const agreement *a, mu_concrete *concrete)
     for (int w = 1; other == 0 && w < a->strategy->n_workers; w++)
         other = a->all[w].program != a->all[0].program ? w : 0;
     if (other > 0 && !concrete->differs)
-        mu__log(MU_LOG_WARNING, "the programs of '%s' on %s and %s differ, so the host reduces between the workers: it "
-                "was traced differently, or uses a tensor that is another one there (pass it as an argument). "
-                "MUSTER_DUMP_STABLEHLO=folder on both shows where", a->function,
-                a->strategy->ops->cross_worker->worker_name(a->strategy, 0),
+        mu__log(MU_LOG_WARNING,
+                "the programs of '%s' on %s and %s differ, so the host reduces between the workers: it was traced "
+                "differently, or uses a tensor that is another one there (pass it as an argument). "
+                "MUSTER_DUMP_STABLEHLO=folder on both shows where",
+                a->function, a->strategy->ops->cross_worker->worker_name(a->strategy, 0),
                 a->strategy->ops->cross_worker->worker_name(a->strategy, other));
     concrete->differs |= other > 0;
     return other == 0;
@@ -274,7 +275,7 @@ mu_status mu__agree_on_trace(mu_strategy *strategy, const char *function)
     if (a.own.status == MU_OK)
         return mu_error_code();
     mu_error_value ignored;
-    mu__error_move(&ignored);  // this worker's own error, or that the others are gone
+    mu__error_move(&ignored); // this worker's own error, or that the others are gone
     return mu__error_raise(&a.error);
 }
 

@@ -15,8 +15,8 @@ static bool reduces_inside(const mu_strategy *strategy)
 static bool launches_on(const mu_strategy *strategy, mu_device *const *devices)
 {
     const mu_device *first = strategy->n_local > 0 ? devices[0] : NULL;
-    bool launches = first && first->engine->launch && strategy->n_local == strategy->n_replicas &&
-                    reduces_inside(strategy);
+    bool launches =
+        first && first->engine->launch && strategy->n_local == strategy->n_replicas && reduces_inside(strategy);
     for (int r = 1; launches && r < strategy->n_local; r++)
         launches = devices[r]->engine_client == first->engine_client;
     return launches;
@@ -106,7 +106,7 @@ mu_status mu__launch_run(mu_replica_run *running)
     pthread_mutex_unlock(&strategy->order);
     if (launch(running) != MU_OK) {
         if (running->joined)
-            mu__strategy_failed(strategy);  // the other workers have launched
+            mu__strategy_failed(strategy); // the other workers have launched
         take_error(running);
     }
     pthread_mutex_unlock(devices);

@@ -7,7 +7,7 @@
 
 // The tensors of one replica's arguments.
 typedef struct tensors {
-    mu_object **leaves;  // [n]: all leaves
+    mu_object **leaves; // [n]: all leaves
     int n, n_tensors;
 } tensors;
 
@@ -69,7 +69,7 @@ static mu_status join_replica(const mu_strategy *strategy, const mu_value *argum
 
 // ---- Between workers ----------------------------------------------------------------------------
 
-enum { SPEC_INTS = MU_MAX_RANK + 2 };  // type, rank and sizes, as workers exchange them
+enum { SPEC_INTS = MU_MAX_RANK + 2 }; // type, rank and sizes, as workers exchange them
 
 static void spec_to_ints(const mu_spec *spec, int64_t *ints)
 {
@@ -138,7 +138,7 @@ static mu_status join_all(mu_strategy *strategy, const mu_value *arguments, bool
     if (!agree)
         return status;
     if (status != MU_OK)
-        mu__strategy_failed(strategy);  // the others wait for this worker's shapes
+        mu__strategy_failed(strategy); // the others wait for this worker's shapes
     return status == MU_OK && n > 0 ? strategy->ops->cross_worker->join_specs(strategy, n, specs) : status;
 }
 

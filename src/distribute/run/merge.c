@@ -19,15 +19,9 @@ bool mu__is_symbolic(const mu_value *value)
            mu__is_symbolic(value->items[0]);
 }
 
-static bool is_tensor(const mu_value *part)
-{
-    return part->kind == MU_VALUE_TENSOR;
-}
+static bool is_tensor(const mu_value *part) { return part->kind == MU_VALUE_TENSOR; }
 
-static bool is_symbolic(const mu_value *part)
-{
-    return is_tensor(part) && ((const mu_tensor *)part->leaf)->node;
-}
+static bool is_symbolic(const mu_value *part) { return is_tensor(part) && ((const mu_tensor *)part->leaf)->node; }
 
 // A symbolic tensor for the leaf on replica *arg - 1, or on the running replica (0).
 static mu_value *symbolic_part(const mu_value *leaf, const void *arg)
@@ -79,7 +73,7 @@ static mu_value *own_part(const mu_value *part, const void *arg)
     if (part->kind == MU_VALUE_PER_REPLICA || part->kind == MU_VALUE_MIRRORED)
         return mu__map_parts(part->items[0], true, symbolic_part, arg);
     return mu__is_symbolic(part) ? mu__refuse_traced("one replica's part of a value cannot be given to the others")
-                                    : (mu_value *)part;
+                                 : (mu_value *)part;
 }
 
 mu_value *mu__merged_own(const mu_value *value)
@@ -105,8 +99,8 @@ static mu_value *as_node(mu_value *part)
         return part;
     if (mu__trace_edge((mu_graph_trace *)mu__context()->trace, (mu_tensor *)part->leaf, &edge) != MU_OK)
         return NULL;
-    mu_tensor *symbolic = mu__give(mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output],
-                                                       &edge.node->graph->object));
+    mu_tensor *symbolic =
+        mu__give(mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output], &edge.node->graph->object));
     return symbolic ? mu_of(symbolic) : NULL;
 }
 
@@ -117,7 +111,7 @@ static mu_value *group_argument(const mu_value *part, const void *arg)
     mu_value *own = (mu_value *)part, *parts[3];
     if (!is_own(part))
         return own;
-    for (int i = 0; i < part->n; i++)  // slices: values and indices only; the dense shape is the same on all replicas
+    for (int i = 0; i < part->n; i++) // slices: values and indices only; the dense shape is the same on all replicas
         if (!(parts[i] = i < 2 ? as_node(part->items[i]) : part->items[i]))
             return NULL;
     own = part->n ? mu__give(mu__value_container(part->kind, part->n, parts, NULL)) : as_node(own);
@@ -130,9 +124,8 @@ mu_value *mu__merge_traced(mu_merge_fn *fn, void *arg, mu_value *arguments)
 {
     mu_strategy_replica *replica = mu__replica();
     if (((const mu_graph_trace *)mu__context()->trace)->outer) {
-        mu__error(MU_FAILED_PRECONDITION,
-                  "mu_merge_call is called in the body of a loop, a branch or another function of a traced one; call "
-                  "it outside of the body");
+        mu__error(MU_FAILED_PRECONDITION, "mu_merge_call is called in the body of a loop, a branch or another function "
+                                          "of a traced one; call it outside of the body");
         return NULL;
     }
     mu_value *grouped = mu__map_parts(arguments, false, group_argument, replica->strategy);

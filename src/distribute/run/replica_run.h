@@ -14,27 +14,27 @@ typedef struct mu_replica_job {
 } mu_replica_job;
 
 typedef struct mu_replica_run {
-    mu_running head;            // first
-    mu_concrete *concrete;      // retained
-    mu_device *const *devices;  // [n] where it runs; the strategy's
-    int64_t number;             // among the runs of this worker; 0: it has not started
-    int64_t common;             // among those with collectives, which all workers compare
+    mu_running head;           // first
+    mu_concrete *concrete;     // retained
+    mu_device *const *devices; // [n] where it runs; the strategy's
+    int64_t number;            // among the runs of this worker; 0: it has not started
+    int64_t common;            // among those with collectives, which all workers compare
     int n, n_in, n_out;
-    bool equal;                 // tensors of replicas may not differ in shape, also between workers
+    bool equal; // tensors of replicas may not differ in shape, also between workers
     mu_replica_job *jobs;
-    mu_tensor **tensors;        // owned references to inputs and outputs of all jobs
+    mu_tensor **tensors; // owned references to inputs and outputs of all jobs
     mu_spec *specs;
-    int64_t input_begin_ns, input_end_ns;  // with a timeline: when the thread waited for the batch
-    struct mu_cancellation *cancellation;  // of the thread that started the run
-    mu_latch done;              // of the posted jobs
+    int64_t input_begin_ns, input_end_ns; // with a timeline: when the thread waited for the batch
+    struct mu_cancellation *cancellation; // of the thread that started the run
+    mu_latch done;                        // of the posted jobs
     // of a launched run:
     bool launched;
-    bool joined;                // with all other workers, in this world
+    bool joined; // with all other workers, in this world
     mu_launch_world world;
-    int64_t launch_id;          // the same on all workers, of no other program of the job
-    mu_plan *plan;              // in use
-    mu_launch *launch;          // NULL: it failed at once
-    mu_run_args *args;          // [n]
+    int64_t launch_id; // the same on all workers, of no other program of the job
+    mu_plan *plan;     // in use
+    mu_launch *launch; // NULL: it failed at once
+    mu_run_args *args; // [n]
 } mu_replica_run;
 
 // mu__devices_for returns the devices on which a function runs under a strategy, which owns the array; NULL with
@@ -64,7 +64,7 @@ void mu__refuse_run(mu_strategy *strategy, mu_function *function, const mu_concr
 // mu__run_equal is mu_run for tensors that have one shape on all replicas, or fails with INVALID_ARGUMENT: on all
 // workers, if the function has collectives and their replicas may run one program.
 mu_value *mu__run_equal(mu_strategy *strategy, mu_function *function, mu_value *arguments);
-extern const char mu__equal_option[];  // what asked for it, for messages
+extern const char mu__equal_option[]; // what asked for it, for messages
 
 // mu__begin_run counts a run that starts. Called with the strategy's lock held.
 void mu__begin_run(mu_replica_run *running);

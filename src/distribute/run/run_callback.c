@@ -7,10 +7,7 @@
 #include "distribute/distribute.h"
 #include "distribute/run/eager_device.h"
 
-static mu_value *nothing(void)
-{
-    return mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL));
-}
+static mu_value *nothing(void) { return mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL)); }
 
 // Calls the function where this thread is, which is where the default strategy's replica is.
 static mu_value *run_here(mu_replica_fn *fn, void *arg, mu_value *arguments)
@@ -21,7 +18,7 @@ static mu_value *run_here(mu_replica_fn *fn, void *arg, mu_value *arguments)
     mu_value *result = NULL;
     if (mine)
         MU_CALLBACK("the function of mu_run_callback", result = fn(mine, arg));
-    while (context->tape && context->tape != outer)  // close tapes that fn opened
+    while (context->tape && context->tape != outer) // close tapes that fn opened
         mu_tape_close(context->tape);
     return result;
 }
@@ -29,8 +26,9 @@ static mu_value *run_here(mu_replica_fn *fn, void *arg, mu_value *arguments)
 static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments)
 {
     mu_strategy_replica replica = {.replica = {.id = strategy->first_replica}, .strategy = strategy};
-    mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable,
-                                           .apply = mu__eager_apply_of(strategy, true)}, .strategy = strategy};
+    mu_strategy_scope scope = {
+        .scope = {.make_variable = mu__make_distributed_variable, .apply = mu__eager_apply_of(strategy, true)},
+        .strategy = strategy};
     mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);
     mu_value *result = run_here(fn, arg, arguments);
     mu__leave_replica(before);
@@ -93,14 +91,14 @@ mu_value *mu_merge_call(mu_value *(*fn)(mu_strategy *strategy, mu_value *argumen
         return NULL;
     }
     if (!replica && mu__current_strategy()) {
-        mu__error(MU_FAILED_PRECONDITION,
-                  "mu_merge_call is for functions that run on replicas; this is the cross-replica state "
-                  "already, so call the function directly");
+        mu__error(MU_FAILED_PRECONDITION, "mu_merge_call is for functions that run on replicas; this is the "
+                                          "cross-replica state already, so call the function directly");
         return NULL;
     }
     if ((!arguments && !(arguments = nothing())) ||
-        mu__refuse_in_calls(false, "mu_merge_call", "the replicas that it would merge are calls, which cannot wait for "
-                            "each other; assign in the function, or use MirroredStrategy") != MU_OK)
+        mu__refuse_in_calls(false, "mu_merge_call",
+                            "the replicas that it would merge are calls, which cannot wait for each other; assign in "
+                            "the function, or use MirroredStrategy") != MU_OK)
         return NULL;
     if (!replica || replica->strategy->n_replicas == 1)
         return merge_alone(replica ? replica->strategy : mu_default_strategy(), fn, arg, arguments);

@@ -155,8 +155,10 @@ static mu_replica_run *new_running(mu_strategy *strategy, mu_device *const *devi
         status = MU_RESOURCE_EXHAUSTED;
     for (int r = 0; status == MU_OK && r < running->n; r++) {
         mu_replica_job *j = &running->jobs[r];
-        *j = (mu_replica_job){.running = running, .replica = r, .in = running->tensors + (size_t)r * per_job,
-                   .specs = running->specs + r * running->n_in};
+        *j = (mu_replica_job){.running = running,
+                              .replica = r,
+                              .in = running->tensors + (size_t)r * per_job,
+                              .specs = running->specs + r * running->n_in};
         j->out = j->in + running->n_in;
         status = take_arguments(j, arguments);
     }
@@ -177,8 +179,8 @@ static mu_status check_write(const mu_strategy *strategy, const mu_resource *res
         return MU_OK;
     if (strategy->n_replicas > 1 && !strategy->ops->has_copies(strategy, variable))
         return mu__error(MU_FAILED_PRECONDITION,
-                         "variable '%s' is written on the replicas of %s, but was made outside of "
-                         "its scope and has no copy for each of them; make it inside MU_SCOPE",
+                         "variable '%s' is written on the replicas of %s, but was made outside of its scope and has no "
+                         "copy for each of them; make it inside MU_SCOPE",
                          resource->name, mu_strategy_name(strategy));
     if (strategy->n_replicas > 1 || !mu__has_other_copies(strategy, variable))
         return MU_OK;
@@ -207,8 +209,9 @@ static mu_concrete *trace_like(mu_strategy *strategy, mu_function *function, con
     if (!like)
         return NULL;
     mu_strategy_replica replica = {.replica = {.id = -1, .run = run}, .strategy = strategy};
-    mu_strategy_scope scope = {.scope = {.make_variable = mu__make_distributed_variable,
-                                           .make_accumulator = mu__make_distributed_accumulator}, .strategy = strategy};
+    mu_strategy_scope scope = {
+        .scope = {.make_variable = mu__make_distributed_variable, .make_accumulator = mu__make_distributed_accumulator},
+        .strategy = strategy};
     mu_saved_context before = mu__enter_replica(&replica, &scope.scope, 0);
     // Several replicas share one graph but have parts of different sizes.
     const mu_batch batch = strategy->n_replicas == 1 ? MU_BATCH_PREFERRED : MU_BATCH_ALWAYS;
@@ -285,9 +288,9 @@ static mu_status post(mu_replica_run *running)
         status = worker ? mu__worker_post(worker, do_job, &running->jobs[r]) : mu_error_code();
         atomic_fetch_add(&running->devices[r]->posted, status == MU_OK);
         for (int left = r; status != MU_OK && left < running->n; left++)
-            mu__latch_arrive(&running->done);  // posted jobs still use the run
+            mu__latch_arrive(&running->done); // posted jobs still use the run
     }
-    if (status != MU_OK && strategy->group) {  // posted replicas would wait for the rest
+    if (status != MU_OK && strategy->group) { // posted replicas would wait for the rest
         mu_error_value cause;
         mu__error_move(&cause);
         mu__group_abort(strategy->group, &cause);
@@ -322,9 +325,7 @@ static mu_status start_joined(mu_replica_run *running)
 
 static mu_status start(mu_replica_run *running)
 {
-    return mu__joins(running)      ? start_joined(running)
-           : mu__launches(running) ? mu__launch_run(running)
-                                   : post(running);
+    return mu__joins(running) ? start_joined(running) : mu__launches(running) ? mu__launch_run(running) : post(running);
 }
 
 const char mu__equal_option[] = "mu_run_with_options(.enable_dynamic_batch_size = false)";
@@ -336,11 +337,12 @@ static mu_status need_equal_parts(const mu_replica_run *running)
         for (int i = 0; i < running->n_in; i++) {
             const mu_shape *a = &running->jobs[0].specs[i].shape, *b = &running->jobs[r].specs[i].shape;
             if (!mu__shape_equal(a, b))
-                return mu__error(MU_INVALID_ARGUMENT,
-                                 "%s: tensor %d of the arguments of '%s' has shape %s on replica 0 and %s on replica "
-                                 "%d; give all replicas as many rows (mu_dataset_batch(.drop_remainder = true)), or "
-                                 "leave the option out", mu__equal_option, i, running->concrete->graph->name,
-                                 mu__shape_text(a, first), mu__shape_text(b, other), r);
+                return mu__error(
+                    MU_INVALID_ARGUMENT,
+                    "%s: tensor %d of the arguments of '%s' has shape %s on replica 0 and %s on replica %d; give all "
+                    "replicas as many rows (mu_dataset_batch(.drop_remainder = true)), or leave the option out",
+                    mu__equal_option, i, running->concrete->graph->name, mu__shape_text(a, first),
+                    mu__shape_text(b, other), r);
         }
     return MU_OK;
 }
@@ -500,15 +502,9 @@ mu_value *mu__wait_replicas(mu_running *head)
     return mu__give(value);
 }
 
-mu_value *mu__run_wait(mu_running *running)
-{
-    return running->strategy->ops->values->wait(running);
-}
+mu_value *mu__run_wait(mu_running *running) { return running->strategy->ops->values->wait(running); }
 
-static mu_value *call_eagerly(mu_value *arguments, void *function)
-{
-    return mu__function_inline(function, arguments);
-}
+static mu_value *call_eagerly(mu_value *arguments, void *function) { return mu__function_inline(function, arguments); }
 
 // A tape records ops, not compiled functions: with a tape open, a function on one replica is called eagerly.
 static bool needs_calling(const mu_strategy *strategy)

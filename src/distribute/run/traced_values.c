@@ -15,10 +15,7 @@ static mu_saved_context enter(void)
     return before;
 }
 
-static mu_value *as_value(mu_tensor *tensor)
-{
-    return tensor ? mu_of(tensor) : NULL;
-}
+static mu_value *as_value(mu_tensor *tensor) { return tensor ? mu_of(tensor) : NULL; }
 
 static mu_tensor *own_tensor(const mu_value *value)
 {
@@ -107,15 +104,19 @@ static mu_value *reduce_mirrored(const mu_reducing *r, const mu_value *value)
 }
 
 static mu_reduce_part *const reduce_parts[] = {
-    [MU_VALUE_TENSOR] = reduce_same,      [MU_VALUE_VARIABLE] = reduce_variable,
-    [MU_VALUE_PER_REPLICA] = reduce_each, [MU_VALUE_MIRRORED] = reduce_mirrored,
+    [MU_VALUE_TENSOR] = reduce_same,
+    [MU_VALUE_VARIABLE] = reduce_variable,
+    [MU_VALUE_PER_REPLICA] = reduce_each,
+    [MU_VALUE_MIRRORED] = reduce_mirrored,
     [MU_VALUE_SLICES] = mu__reduce_same_slices,
 };
 
 // A tensor or slices that are not distributed are this worker's own.
 static mu_reduce_part *const reduce_worker_parts[] = {
-    [MU_VALUE_TENSOR] = reduce_own,       [MU_VALUE_VARIABLE] = reduce_variable,
-    [MU_VALUE_PER_REPLICA] = reduce_each, [MU_VALUE_MIRRORED] = reduce_mirrored,
+    [MU_VALUE_TENSOR] = reduce_own,
+    [MU_VALUE_VARIABLE] = reduce_variable,
+    [MU_VALUE_PER_REPLICA] = reduce_each,
+    [MU_VALUE_MIRRORED] = reduce_mirrored,
     [MU_VALUE_SLICES] = mu__reduce_own_slices,
 };
 
@@ -209,15 +210,13 @@ static mu_value *gather_own(mu_strategy *strategy, const mu_value *value, int ax
 }
 
 static mu_gather_part *const gather_parts[] = {
-    [MU_VALUE_TENSOR] = gather_same,      [MU_VALUE_VARIABLE] = gather_variable,
-    [MU_VALUE_PER_REPLICA] = gather_each, [MU_VALUE_MIRRORED] = gather_each,
-    [MU_VALUE_SLICES] = mu__refuse_slices,
+    [MU_VALUE_TENSOR] = gather_same,   [MU_VALUE_VARIABLE] = gather_variable, [MU_VALUE_PER_REPLICA] = gather_each,
+    [MU_VALUE_MIRRORED] = gather_each, [MU_VALUE_SLICES] = mu__refuse_slices,
 };
 
 static mu_gather_part *const gather_worker_parts[] = {
-    [MU_VALUE_TENSOR] = gather_own,       [MU_VALUE_VARIABLE] = gather_variable,
-    [MU_VALUE_PER_REPLICA] = gather_each, [MU_VALUE_MIRRORED] = gather_each,
-    [MU_VALUE_SLICES] = mu__refuse_slices,
+    [MU_VALUE_TENSOR] = gather_own,    [MU_VALUE_VARIABLE] = gather_variable, [MU_VALUE_PER_REPLICA] = gather_each,
+    [MU_VALUE_MIRRORED] = gather_each, [MU_VALUE_SLICES] = mu__refuse_slices,
 };
 
 mu_value *mu__traced_gather(mu_strategy *strategy, mu_value *value, int axis)
@@ -334,19 +333,15 @@ mu_value *mu__traced_broadcast(mu_value *value, int copies)
     return mu__give(mu__select_mirrored(value, 0)) ? mu__mirror(value, copies) : NULL;
 }
 
-mu_value *mu__traced_copy(mu_value *value)
-{
-    return value;
-}
+mu_value *mu__traced_copy(mu_value *value) { return value; }
 
 // ---- Refused ------------------------------------------------------------------------------------
 
 mu_value *mu__traced_distribute_values(mu_strategy *strategy, mu_value_fn *fn, void *arg)
 {
     (void)strategy, (void)fn, (void)arg;
-    mu__error(MU_UNIMPLEMENTED,
-              "mu_distribute_values is called in a merge_call while a function is traced; run the step eagerly with "
-              "mu_run_callback");
+    mu__error(MU_UNIMPLEMENTED, "mu_distribute_values is called in a merge_call while a function is traced; run the "
+                                "step eagerly with mu_run_callback");
     return NULL;
 }
 

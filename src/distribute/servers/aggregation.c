@@ -62,10 +62,7 @@ static mu_value *with_attempt(mu_value *arguments, void *arg)
     return result;
 }
 
-mu_function *mu__aggregated(mu_function *function)
-{
-    return mu__function_around(function, with_attempt);
-}
+mu_function *mu__aggregated(mu_function *function) { return mu__function_around(function, with_attempt); }
 
 mu_value *mu__aggregated_arguments(mu_value *arguments, int64_t attempt, double ratio)
 {
@@ -101,8 +98,8 @@ int mu__step_shares(void)
 mu_accumulator *mu__deferred_accumulator(const mu_variable *variable, const char *what, const mu_spec *values)
 {
     char *name = mu__sprintf("%s/%s", variable->resource.name, what);
-    const mu_conditional_accumulator_args args = {.size = sizeof args, .dtype = values->dtype, .shape = &values->shape,
-                                                  .name = name, .reduction_type = "SUM"};
+    const mu_conditional_accumulator_args args = {
+        .size = sizeof args, .dtype = values->dtype, .shape = &values->shape, .name = name, .reduction_type = "SUM"};
     mu_servers *servers = variable->owner ? ((mu_strategy *)variable->owner)->servers : NULL;
     void *home = variable->n_shards > 0 ? variable->shards[0]->resource.home : variable->resource.home;
     mu_suspended suspended = mu__trace_suspend();

@@ -14,26 +14,29 @@
 
 // A kind of update for which calls leave values: an optimizer's gradients, or the values of one assignment.
 typedef struct mu_deferred_site {
-    mu_accumulator *first;         // of its accumulators: a graph that uses it leaves values here. Retained
+    mu_accumulator *first; // of its accumulators: a graph that uses it leaves values here. Retained
     int n;
-    mu_accumulator *const *sums;   // [n] the owner's; NULL: there is none at this index
-    bool only_first;               // the value of the first call counts, instead of the sum
+    mu_accumulator *const *sums; // [n] the owner's; NULL: there is none at this index
+    bool only_first;             // the value of the first call counts, instead of the sum
     // update applies the sums, in the order of `sums`, of so many calls.
     mu_status (*update)(void *owner, mu_tensor *const *sums, mu_tensor *calls);
-    mu_object *owner;              // retained
+    mu_object *owner; // retained
 } mu_deferred_site;
 
 typedef struct mu_aggregation {
-    int n;                   // calls of a step; 1: each call is a step
+    int n; // calls of a step; 1: each call is a step
     bool synchronous;
     pthread_mutex_t lock, updates_lock; // of the list; of the variables' assignments (deferred_updates.c), taken first
     int n_locks;
-    atomic_int in_doubt;     // a step failed while it was applied, and some of its variables have no value since
-    struct { mu_deferred_site *items; size_t n, capacity; } sites; // in the order of their updates
+    atomic_int in_doubt; // a step failed while it was applied, and some of its variables have no value since
+    struct {
+        mu_deferred_site *items;
+        size_t n, capacity;
+    } sites; // in the order of their updates
 } mu_aggregation;
 
-mu_aggregation *mu__aggregation_new(int n, bool synchronous);  // owned by the caller
-void mu__aggregation_free(mu_aggregation *aggregation);        // NULL is accepted
+mu_aggregation *mu__aggregation_new(int n, bool synchronous); // owned by the caller
+void mu__aggregation_free(mu_aggregation *aggregation);       // NULL is accepted
 
 // mu__aggregated returns a function that gets an attempt's number besides the arguments of `function`, which owns it;
 // and mu__aggregated_arguments those arguments, of the pool. `ratio`: all rows of the step to those of the call; 0: it
@@ -95,19 +98,22 @@ extern const mu_variable_rules mu__deferred_rules;
 
 // What a function has done so far, while it is traced for an attempt.
 typedef struct mu_deferred_trace {
-    struct { const mu_variable **items; size_t n, capacity; } assigned, applied;
-    const mu_variable *read_late;  // an applied one that was read afterwards; NULL: none
+    struct {
+        const mu_variable **items;
+        size_t n, capacity;
+    } assigned, applied;
+    const mu_variable *read_late; // an applied one that was read afterwards; NULL: none
 } mu_deferred_trace;
 
 // Values that a call adds to accumulators for a deferred update of a variable.
 typedef struct mu_deferred_change {
-    const char *what;              // names the accumulators
-    int n;                         // at most MU_MOST_DEFERRED
-    mu_tensor *const *values;      // [n] of floating-point types
+    const char *what;         // names the accumulators
+    int n;                    // at most MU_MOST_DEFERRED
+    mu_tensor *const *values; // [n] of floating-point types
     bool only_first;
     // update changes the variable by the sums of so many calls.
     mu_status (*update)(mu_variable *variable, mu_tensor *const *sums, mu_tensor *calls, double number);
-    double number;                 // given to update
+    double number; // given to update
 } mu_deferred_change;
 enum { MU_MOST_DEFERRED = 2 };
 mu_status mu__defer_change(mu_variable *variable, const mu_deferred_change *change);

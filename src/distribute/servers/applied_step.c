@@ -16,9 +16,9 @@
 struct mu_step_plan {
     mu_object object;
     int n;
-    mu_deferred_site *sites;           // [n] their owners are retained
+    mu_deferred_site *sites; // [n] their owners are retained
     mu_function *take, *update;
-    mu_concrete *traced;           // of `update`, which has it; NULL: not traced so far
+    mu_concrete *traced; // of `update`, which has it; NULL: not traced so far
 };
 
 static void plan_destroy(void *object)
@@ -77,8 +77,9 @@ static mu_status update_site(const mu_deferred_site *site, mu_value *sums, int *
     for (int k = 0; own && k < site->n; k++)
         if (site->sums[k])
             own[k] = mu_at(sums, (*next)++);
-    const mu_status status = !own ? MU_RESOURCE_EXHAUSTED
-                             : mu__pending() ? mu_error_code() : site->update(site->owner, own, calls);
+    const mu_status status = !own            ? MU_RESOURCE_EXHAUSTED
+                             : mu__pending() ? mu_error_code()
+                                             : site->update(site->owner, own, calls);
     mu__free(own);
     return status;
 }
@@ -186,8 +187,9 @@ mu_status mu__aggregation_check(const mu_strategy *strategy, const mu_graph *gra
     for (size_t i = 0; i < graph->resources.n; i++) {
         const mu_object *resource = (const mu_object *)graph->resources.items[i];
         if (mu__is(resource, &mu__variable_type) && ((const mu_variable *)resource)->in_doubt)
-            return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is in doubt: a step failed while it was applied; "
-                             "assign the variables of the step, or restore a checkpoint",
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "variable '%s' is in doubt: a step failed while it was applied; assign the variables of "
+                             "the step, or restore a checkpoint",
                              ((const mu_variable *)resource)->resource.name);
     }
     return MU_OK;
@@ -200,7 +202,7 @@ typedef struct step_parts {
     mu_deferred_sites all;
     int n;
     mu_deferred_site *sites;
-    mu_value **attempts, **calls;  // [n]
+    mu_value **attempts, **calls; // [n]
 } step_parts;
 
 static mu_status add_part(step_parts *parts, const mu_deferred_site *site, int64_t n, const int64_t *attempts)

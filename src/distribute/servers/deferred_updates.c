@@ -14,10 +14,7 @@
 
 // ---- Where a function is traced -----------------------------------------------------------------
 
-static bool several_calls(const mu_strategy_replica *replica)
-{
-    return replica->strategy->servers->aggregation->n > 1;
-}
+static bool several_calls(const mu_strategy_replica *replica) { return replica->strategy->servers->aggregation->n > 1; }
 
 mu_status mu__refuse_in_calls(bool always, const char *what, const char *reason)
 {
@@ -33,8 +30,9 @@ static mu_status refuse_in_body(const mu_variable *variable)
     const mu_graph_trace *trace = (const mu_graph_trace *)mu__context()->trace;
     if (!trace || !trace->outer)
         return MU_OK;
-    return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is assigned inside a body (mu_cond, mu_while_loop) of a "
-                     "function whose calls are applied together; compute the value there, and assign it outside",
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "variable '%s' is assigned inside a body (mu_cond, mu_while_loop) of a function whose calls are "
+                     "applied together; compute the value there, and assign it outside",
                      variable->resource.name);
 }
 
@@ -62,17 +60,20 @@ mu_status mu__deferred_applied(int n, mu_variable *const *variables)
 // The values that calls leave for one assignment of a variable, which may have several in a function.
 typedef struct deferred_update {
     mu_object object;
-    mu_aggregation *aggregation;   // whose lock guards `variable`; not retained
-    mu_variable *variable;         // not retained: it has this; NULL: it was released
-    int index;                     // among the variable's updates in a function
-    mu_deferred_change change;            // without values
+    mu_aggregation *aggregation; // whose lock guards `variable`; not retained
+    mu_variable *variable;       // not retained: it has this; NULL: it was released
+    int index;                   // among the variable's updates in a function
+    mu_deferred_change change;   // without values
     mu_accumulator *sums[MU_MOST_DEFERRED];
 } deferred_update;
 
 typedef struct deferred_updates {
     mu_object object;
-    mu_strategy *strategy;         // not retained: the variable's owner
-    struct { deferred_update **items; size_t n, capacity; } list; // retained
+    mu_strategy *strategy; // not retained: the variable's owner
+    struct {
+        deferred_update **items;
+        size_t n, capacity;
+    } list; // retained
 } deferred_updates;
 
 static void update_destroy(void *object)
@@ -106,8 +107,9 @@ static mu_status apply(void *owner, mu_tensor *const *sums, mu_tensor *calls)
     mu_variable *variable = mu__retain_living(update->variable); // another thread may be releasing it
     pthread_mutex_unlock(&update->aggregation->lock);
     if (!variable)
-        return mu__error(MU_FAILED_PRECONDITION, "a variable that calls have assigned was released before their step "
-                         "was applied; release it after mu_join");
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "a variable that calls have assigned was released before their step was applied; release it after mu_join");
     const mu_status status = update->change.update(variable, sums, calls, update->change.number);
     mu_release(variable);
     return status;
@@ -147,16 +149,19 @@ static deferred_update *new_update(deferred_updates *updates, mu_variable *varia
                                    const mu_deferred_change *change)
 {
     deferred_update *update = mu__new(&update_type, sizeof *update);
-    if (!update || fill_update(update, variable, index, change) != MU_OK ||
-        MU_PUSH(&updates->list, update) != MU_OK) {
+    if (!update || fill_update(update, variable, index, change) != MU_OK || MU_PUSH(&updates->list, update) != MU_OK) {
         mu_release(update);
         return NULL;
     }
-    const mu_deferred_site site = {.first = update->sums[0], .n = change->n, .sums = update->sums,
-                               .only_first = change->only_first, .update = apply, .owner = &update->object};
+    const mu_deferred_site site = {.first = update->sums[0],
+                                   .n = change->n,
+                                   .sums = update->sums,
+                                   .only_first = change->only_first,
+                                   .update = apply,
+                                   .owner = &update->object};
     if (mu__aggregation_add(updates->strategy, &site) == MU_OK)
         return update;
-    mu_release(updates->list.items[--updates->list.n]);  // the next trace must not find it: no step would apply it
+    mu_release(updates->list.items[--updates->list.n]); // the next trace must not find it: no step would apply it
     return NULL;
 }
 
@@ -188,10 +193,11 @@ static mu_status check_context(const mu_variable *variable, const mu_deferred_tr
     if (!IS_AMONG(deferred->applied, variable) && !deferred->read_late)
         return MU_OK;
     const bool late = deferred->read_late != NULL;
-    return mu__error(MU_FAILED_PRECONDITION, "variable '%s' is assigned after mu_apply_gradients, and '%s' was %s: "
-                     "calls of this function are applied together, when all have ended, so that value is the one from "
-                     "before the update; assign first, or outside of the function", variable->resource.name,
-                     late ? deferred->read_late->resource.name : variable->resource.name,
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "variable '%s' is assigned after mu_apply_gradients, and '%s' was %s: calls of this function are "
+                     "applied together, when all have ended, so that value is the one from before the update; assign "
+                     "first, or outside of the function",
+                     variable->resource.name, late ? deferred->read_late->resource.name : variable->resource.name,
                      late ? "read in between" : "updated there");
 }
 
@@ -235,14 +241,16 @@ static mu_status check_aggregation(const mu_variable *variable)
 {
     const mu_dtype dtype = variable->resource.spec.dtype;
     if (variable->aggregation == MU_AGGREGATION_NONE)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation NONE and is assigned in calls of which "
-                         "several make a step and share it; choose SUM, MEAN or ONLY_FIRST_REPLICA, or assign outside "
-                         "of the function", variable->resource.name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s' has aggregation NONE and is assigned in calls of which several make a step and "
+                         "share it; choose SUM, MEAN or ONLY_FIRST_REPLICA, or assign outside of the function",
+                         variable->resource.name);
     if (variable->aggregation == MU_AGGREGATION_MEAN && !mu__dtype_is_float(dtype))
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s' has aggregation MEAN and type %s, and the values assigned "
-                         "in the calls of a step may have a fraction as their mean; use aggregation SUM or "
-                         "ONLY_FIRST_REPLICA, or a floating-point type", variable->resource.name,
-                         mu_dtype_name(dtype));
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "variable '%s' has aggregation MEAN and type %s, and the values assigned in the calls of a step may have a "
+            "fraction as their mean; use aggregation SUM or ONLY_FIRST_REPLICA, or a floating-point type",
+            variable->resource.name, mu_dtype_name(dtype));
     return MU_OK;
 }
 
@@ -254,8 +262,10 @@ static mu_tensor *as_number(const mu_variable *variable, mu_tensor *value)
         return value;
     if (dtype != MU_BOOL && mu_dtype_bytes(dtype) > 0)
         return mu_cast(value, MU_F64);
-    mu__error(MU_UNIMPLEMENTED, "variable '%s' of type %s is assigned in a function whose calls are applied together; "
-              "only numbers can be; assign it outside of the function", variable->resource.name, mu_dtype_name(dtype));
+    mu__error(MU_UNIMPLEMENTED,
+              "variable '%s' of type %s is assigned in a function whose calls are applied together; only numbers can "
+              "be; assign it outside of the function",
+              variable->resource.name, mu_dtype_name(dtype));
     return NULL;
 }
 
@@ -265,9 +275,13 @@ static mu_status leave_value(mu_variable *variable, mu_update kind, mu_tensor *v
     if (several)
         MU_TRY(check_aggregation(variable));
     mu_tensor *number = as_number(variable, value);
-    const mu_deferred_change change = {.what = "assigned", .n = 1, .values = &number, .update = update_with_sum,
-                                .only_first = several && variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA,
-                                .number = kind + (several && variable->aggregation == MU_AGGREGATION_MEAN ? MEAN : 0)};
+    const mu_deferred_change change = {
+        .what = "assigned",
+        .n = 1,
+        .values = &number,
+        .update = update_with_sum,
+        .only_first = several && variable->aggregation == MU_AGGREGATION_ONLY_FIRST_REPLICA,
+        .number = kind + (several && variable->aggregation == MU_AGGREGATION_MEAN ? MEAN : 0)};
     return number ? mu__defer_change(variable, &change) : mu_error_code();
 }
 
@@ -279,20 +293,23 @@ static mu_tensor *read(mu_variable *variable)
     if (!replica || !replica->attempt) {
         if (!variable->in_doubt)
             return mu__variable_read(variable);
-        mu__error(MU_FAILED_PRECONDITION, "variable '%s' is in doubt: a step failed while it was applied; assign the "
-                  "variables of the step, or restore a checkpoint", variable->resource.name);
+        mu__error(MU_FAILED_PRECONDITION,
+                  "variable '%s' is in doubt: a step failed while it was applied; assign the variables of the step, or "
+                  "restore a checkpoint",
+                  variable->resource.name);
         return NULL;
     }
     if (IS_AMONG(replica->deferred->assigned, variable)) {
-        mu__error(MU_FAILED_PRECONDITION, "variable '%s' is read after it was assigned in a function whose calls are "
-                  "applied together: its new value exists when all have ended; use the assigned tensor, or read it in "
-                  "the next step", variable->resource.name);
+        mu__error(MU_FAILED_PRECONDITION,
+                  "variable '%s' is read after it was assigned in a function whose calls are applied together: its new "
+                  "value exists when all have ended; use the assigned tensor, or read it in the next step",
+                  variable->resource.name);
         return NULL;
     }
     if (variable->synchronization == MU_SYNCHRONIZATION_ON_READ && several_calls(replica)) {
-        mu__error(MU_FAILED_PRECONDITION, "variable '%s' is ON_READ and is read in a call, but several calls make a "
-                  "step: a replica would read a value of its own, which a call does not have; read it outside of the "
-                  "function",
+        mu__error(MU_FAILED_PRECONDITION,
+                  "variable '%s' is ON_READ and is read in a call, but several calls make a step: a replica would read "
+                  "a value of its own, which a call does not have; read it outside of the function",
                   variable->resource.name);
         return NULL;
     }

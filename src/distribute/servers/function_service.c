@@ -35,10 +35,10 @@ typedef struct cluster {
 typedef struct service {
     mu_object object;
     mu_rpc_server *server; // which keeps this
-    pthread_mutex_t lock; // of the lists
+    pthread_mutex_t lock;  // of the lists
     bool has_lock;
-    int64_t next_number; // of the function that is registered next
-    int next_device;     // likewise, among the worker's
+    int64_t next_number;      // of the function that is registered next
+    int next_device;          // likewise, among the worker's
     mu_worker_inputs *inputs; // retained by the server
     struct {
         function **items;
@@ -174,8 +174,10 @@ static const cluster *cluster_of(service *s, const mu_value *addresses)
     if (mu__pending())
         return NULL;
     if (n < 1 || n > MOST_SERVERS || s->clusters.n == MOST_CLUSTERS)
-        mu__error(MU_RESOURCE_EXHAUSTED, "the function's cluster has %d servers (at most %d), and this worker knows "
-                  "%zu clusters (at most %d); start the worker again", n, MOST_SERVERS, s->clusters.n, MOST_CLUSTERS);
+        mu__error(MU_RESOURCE_EXHAUSTED,
+                  "the function's cluster has %d servers (at most %d), and this worker knows %zu clusters (at most "
+                  "%d); start the worker again",
+                  n, MOST_SERVERS, s->clusters.n, MOST_CLUSTERS);
     else if (fill_cluster(&fresh, addresses) == MU_OK && MU_PUSH(&s->clusters, fresh) == MU_OK)
         return &s->clusters.items[s->clusters.n - 1];
     free_cluster(&fresh);
@@ -188,7 +190,10 @@ typedef struct homes {
     const mu_value *list;
     const mu_value *addresses; // of all servers, whose stores have copies; NULL: they have none
     mu_store_client *stores;   // retained: of that cluster, once it was needed
-    struct { mu_resource **items; size_t n, capacity; } made; // of the pool: bodies have the resources around them
+    struct {
+        mu_resource **items;
+        size_t n, capacity;
+    } made; // of the pool: bodies have the resources around them
 } homes;
 
 // With the service's lock held; borrowed from the service.
@@ -235,9 +240,8 @@ static mu_resource *make_table(homes *h, const mu_value *pair, const mu_spec *sp
     mu_rpc_client **clients = mu__calloc((size_t)n, sizeof *clients);
     for (int i = 0; clients != NULL && i < n; i++)
         clients[i] = client_at(h, pair, i + 2);
-    mu_resource *table = clients != NULL && !mu__pending()
-                             ? mu__give(mu__remote_table(n, clients, name, spec->shape.dims[0]))
-                             : NULL;
+    mu_resource *table =
+        clients != NULL && !mu__pending() ? mu__give(mu__remote_table(n, clients, name, spec->shape.dims[0])) : NULL;
     mu__free(clients);
     return table;
 }
@@ -324,8 +328,8 @@ static mu_value *register_function(mu_value *arguments, void *arg)
     mu_tensor *bytes = mu_at(arguments, 0);
     const mu_value *list = bytes != NULL ? mu_value_at(arguments, 1) : NULL;
     const mu_value *addresses = list != NULL && mu_value_count(arguments) > 2 ? mu_value_at(arguments, 2) : NULL;
-    function *f = list != NULL ? make_function(bytes, (homes){.service = s, .list = list, .addresses = addresses})
-                               : NULL;
+    function *f =
+        list != NULL ? make_function(bytes, (homes){.service = s, .list = list, .addresses = addresses}) : NULL;
     mu_status status = f != NULL ? MU_OK : mu_error_code();
     pthread_mutex_lock(&s->lock);
     if (status == MU_OK)
@@ -352,8 +356,9 @@ static size_t find(const service *s, int64_t number)
 // The coordinator takes the worker for lost, and sends it everything again: TensorFlow's "function not registered".
 static mu_status no_function(int64_t number)
 {
-    return mu__error(MU_UNAVAILABLE, "this worker has no function number %lld: it has freed what it had, or another "
-                     "coordinator came", (long long)number);
+    return mu__error(MU_UNAVAILABLE,
+                     "this worker has no function number %lld: it has freed what it had, or another coordinator came",
+                     (long long)number);
 }
 
 static function *find_retained(service *s, int64_t number)

@@ -17,14 +17,14 @@ enum { MOST_INPUTS = 4096, READ_AHEAD = 2 };
 typedef struct input {
     mu_object object;
     int64_t number;
-    char *name;             // "the dataset of worker 2"
-    mu_holder holder;       // of the bytes that came
-    mu_iterator *iterator;  // NULL: of a value
+    char *name;            // "the dataset of worker 2"
+    mu_holder holder;      // of the bytes that came
+    mu_iterator *iterator; // NULL: of a value
     struct {
         mu_value **items;
         size_t n, capacity;
-    } drawn;                // the value, or the next elements, which no call has used; retained
-    size_t used;            // of them, by the call whose tensors are being collected
+    } drawn;     // the value, or the next elements, which no call has used; retained
+    size_t used; // of them, by the call whose tensors are being collected
 } input;
 
 struct mu_worker_inputs {
@@ -37,7 +37,7 @@ struct mu_worker_inputs {
     struct {
         input **items;
         size_t n, capacity;
-    } all;                  // retained
+    } all; // retained
 };
 
 static void input_destroy(void *object)
@@ -163,12 +163,13 @@ static input *find(mu_worker_inputs *s, int64_t number, bool take_out)
         }
     pthread_mutex_unlock(&s->lock);
     if (found == NULL && !take_out)
-        mu__error(MU_UNAVAILABLE, "this worker does not have input %lld: it is a new process, or another coordinator "
-                  "came", (long long)number);
+        mu__error(MU_UNAVAILABLE,
+                  "this worker does not have input %lld: it is a new process, or another coordinator came",
+                  (long long)number);
     return found;
 }
 
-static mu_value *delete(mu_value *arguments, void *arg)
+static mu_value *delete (mu_value *arguments, void *arg)
 {
     mu_release(find(arg, mu_tensor_item_int(mu_at(arguments, 0), 0), true));
     return NULL;
@@ -228,10 +229,10 @@ static mu_value *next_spec(mu_value *arguments, void *arg)
 
 typedef struct taking {
     const mu_graph *graph;
-    mu_tensor **out;    // [n] of the pool
-    mu_spec *specs;     // [n]
+    mu_tensor **out; // [n] of the pool
+    mu_spec *specs;  // [n]
     int n, at;
-    input **inputs;     // of `positions`, retained
+    input **inputs; // of `positions`, retained
     int n_inputs;
 } taking;
 
@@ -271,8 +272,9 @@ static mu_status put_all(taking *t, const mu_value *sent, const int64_t *pairs)
         while (t->at < until && used < n_sent)
             MU_TRY(put(t, mu_at(sent, used++)));
         if (t->at != until)
-            return mu__error(MU_INVALID_ARGUMENT, "'%s' takes %d tensors; its inputs leave other positions than the %d "
-                             "that were sent", t->graph->name, t->n, n_sent);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "'%s' takes %d tensors; its inputs leave other positions than the %d that were sent",
+                             t->graph->name, t->n, n_sent);
         if (i < t->n_inputs)
             MU_TRY(put_element(t, t->inputs[i]));
     }
@@ -303,14 +305,14 @@ mu_status mu__worker_inputs_take(mu_worker_inputs *s, const mu_graph *graph, con
     int64_t n;
     taking t = {.graph = graph, .out = out, .n = (int)graph->inputs.n};
     if (!mu__described_numbers(positions, &pairs, &n) || n % 2 != 0 || n / 2 > MOST_INPUTS)
-        return mu__error(MU_INVALID_ARGUMENT, "the positions of a call's inputs must be a vector of int64, two for "
-                         "each");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the positions of a call's inputs must be a vector of int64, two for each");
     t.specs = mu__calloc(graph->inputs.n + 1, sizeof *t.specs);
     t.inputs = mu__calloc((size_t)n / 2 + 1, sizeof *t.inputs);
     mu_status status = t.specs != NULL && t.inputs != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int64_t i = 0; i < n / 2 && status == MU_OK; i++)
-        status = (t.inputs[t.n_inputs] = find(s, pairs[2 * i + 1], false)) != NULL ? (t.n_inputs++, MU_OK)
-                                                                                   : mu_error_code();
+        status =
+            (t.inputs[t.n_inputs] = find(s, pairs[2 * i + 1], false)) != NULL ? (t.n_inputs++, MU_OK) : mu_error_code();
     pthread_mutex_lock(&s->taking);
     if (status == MU_OK)
         status = take_all(&t, sent, pairs, fits);

@@ -13,7 +13,7 @@
 
 // ---- On the worker ------------------------------------------------------------------------------
 
-typedef struct mu_worker_inputs mu_worker_inputs;  // an object
+typedef struct mu_worker_inputs mu_worker_inputs; // an object
 
 // mu__worker_inputs_add registers the methods "muster.input.…" with a server that has not started. It frees the inputs
 // when their coordinator is gone, or the next one comes (mu__server_owned). Owned by the caller.
@@ -31,9 +31,9 @@ mu_status mu__worker_inputs_take(mu_worker_inputs *inputs, const mu_graph *graph
 // An input on one worker. When it is destroyed, the worker is asked to free the input, without waiting.
 typedef struct mu_remote_input {
     mu_object object;
-    mu_rpc_client *client;  // retained
-    uint64_t process;       // that has it (mu_rpc_client_server)
-    int64_t number;         // there
+    mu_rpc_client *client; // retained
+    uint64_t process;      // that has it (mu_rpc_client_server)
+    int64_t number;        // there
     bool dataset;
     mu_value *element; // spec of the value, or of the next element; NULL: not requested yet. Retained
 } mu_remote_input;
@@ -56,11 +56,11 @@ mu_value *mu__remote_input_specs(mu_value *arguments);
 // The positions of the inputs among the tensors of some arguments.
 typedef struct mu_input_positions {
     struct {
-        int64_t *items;     // position, number of the input, position, …
+        int64_t *items; // position, number of the input, position, …
         size_t n, capacity;
     } pairs;
     struct {
-        mu_remote_input **items;  // borrowed
+        mu_remote_input **items; // borrowed
         size_t n, capacity;
     } inputs;
 } mu_input_positions;

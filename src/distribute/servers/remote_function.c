@@ -30,8 +30,9 @@ static mu_value *homes_of(const mu_rpc_client *worker, const mu_graph *graph)
         const mu_resource *resource = graph->resources.items[i];
         const mu_rpc_client *home = resource->per_worker ? worker : resource->home;
         if (home == NULL)
-            status = mu__error(MU_FAILED_PRECONDITION, "'%s' uses '%s', which is in this process: workers reach only "
-                               "what a server keeps", graph->name, resource->name);
+            status = mu__error(MU_FAILED_PRECONDITION,
+                               "'%s' uses '%s', which is in this process: workers reach only what a server keeps",
+                               graph->name, resource->name);
         else if (resource->kind == &mu__remote_table_kind)
             pairs[i] = homes_of_table(resource);
         else
@@ -77,8 +78,8 @@ static mu_value *registration(const mu_rpc_client *worker, const mu_graph *graph
 // What a graph has that workers of an older version do not know; NULL: nothing.
 static const mu_wire_need *need_of(const mu_graph *graph)
 {
-    static const mu_wire_need parts = {MU_WIRE_PARTS, "one op on several parts of a variable (a lookup or a scatter "
-                                                      "in a function)"};
+    static const mu_wire_need parts = {MU_WIRE_PARTS,
+                                       "one op on several parts of a variable (a lookup or a scatter in a function)"};
     const mu_wire_need *need = NULL;
     for (size_t i = 0; i < graph->nodes.n && need == NULL; i++) {
         const mu_node *node = graph->nodes.items[i];
@@ -90,10 +91,7 @@ static const mu_wire_need *need_of(const mu_graph *graph)
     return need;
 }
 
-static mu_remote_subject about(const mu_graph *graph)
-{
-    return mu__remote_subject(NULL, "function", graph->name);
-}
+static mu_remote_subject about(const mu_graph *graph) { return mu__remote_subject(NULL, "function", graph->name); }
 
 int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *graph)
 {
@@ -103,7 +101,9 @@ int64_t mu__remote_function_register(mu_rpc_client *worker, const mu_graph *grap
     mu_value *answer = NULL;
     if (mu__graph_write(graph, &bytes, &size) == MU_OK) {
         const int64_t n = (int64_t)size;
-        mu_remote_call call = {.client = worker, .need = need_of(graph), .subject = about(graph),
+        mu_remote_call call = {.client = worker,
+                               .need = need_of(graph),
+                               .subject = about(graph),
                                .arguments = registration(worker, graph, mu_tensor_new(MU_U8, 1, &n, bytes))};
         answer = mu__remote_calls("muster.function.register", 1, &call) == MU_OK ? call.value : NULL;
     }
@@ -162,8 +162,12 @@ static mu_value *number_and_cut(const mu_graph *graph, int64_t number)
 // more when this returns.
 static const mu_value *call_run(const mu_remote_worker *worker, const mu_graph *graph, mu_value *arguments)
 {
-    mu_remote_call call = {.client = worker->client, .subject = about(graph), .arguments = arguments,
-                           .seconds = INFINITY, .settles = true, .leaves = worker->ending};
+    mu_remote_call call = {.client = worker->client,
+                           .subject = about(graph),
+                           .arguments = arguments,
+                           .seconds = INFINITY,
+                           .settles = true,
+                           .leaves = worker->ending};
     return mu__remote_calls("muster.function.run", 1, &call) == MU_OK ? call.value : NULL;
 }
 

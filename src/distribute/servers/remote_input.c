@@ -51,7 +51,9 @@ static mu_remote_input *make(mu_rpc_client *worker, const char *method, const ch
         return NULL;
     mu_pool *pool = mu_pool_open();
     input->client = mu_retain(worker);
-    mu_remote_call call = {.client = worker, .arguments = mu_list(mu__text_value(name), what, MU_END), .need = &need,
+    mu_remote_call call = {.client = worker,
+                           .arguments = mu_list(mu__text_value(name), what, MU_END),
+                           .need = &need,
                            .subject = {.what = name}};
     mu__remote_calls(method, 1, &call);
     const mu_tensor *number = number_in(worker, mu__pending() ? NULL : call.value);
@@ -100,7 +102,8 @@ mu_remote_input *mu__remote_input_leaf(const mu_value *leaf)
 static mu_status ask(mu_remote_input *input)
 {
     mu_pool *pool = mu_pool_open();
-    mu_remote_call call = {.client = input->client, .need = &need,
+    mu_remote_call call = {.client = input->client,
+                           .need = &need,
                            .subject = {.what = "the next element of a worker's dataset"},
                            .arguments = mu_list(mu_tensor_new(MU_I64, 0, NULL, &input->number), MU_END)};
     mu__remote_calls("muster.input.next", 1, &call);

@@ -4,12 +4,12 @@
 #include "rpc/stores/store.h"
 
 typedef struct mu_served_copies {
-    mu_placement *placement;      // owned
-    mu_store_client *client;      // owned
-    mu_monitor wake;              // its lock is taken last
-    pthread_mutex_t lock;         // of the placement
+    mu_placement *placement; // owned
+    mu_store_client *client; // owned
+    mu_monitor wake;         // its lock is taken last
+    pthread_mutex_t lock;    // of the placement
     bool has_lock, woken, ending;
-    bool ready;                   // under `wake`: every store has what it is to have
+    bool ready; // under `wake`: every store has what it is to have
     mu_worker *thread;
 } mu_served_copies;
 
@@ -62,10 +62,14 @@ static mu_status start(mu_served_copies *copies, const mu_servers *servers,
         clients[i] = servers->servers[i].client;
     copies->client = clients != NULL ? mu__store_client_new(servers->n, clients) : NULL;
     if (copies->client != NULL)
-        copies->placement = mu__placement_new(&(mu_placement_options){
-            .n = servers->n, .servers = clients, .client = copies->client, .replicas = args->replicas,
-            .snapshot_seconds = args->snapshot_every, .folder = args->snapshot_folder,
-            .heartbeat = mu__setting_real(MU_SETTING_HEARTBEAT)});
+        copies->placement =
+            mu__placement_new(&(mu_placement_options){.n = servers->n,
+                                                      .servers = clients,
+                                                      .client = copies->client,
+                                                      .replicas = args->replicas,
+                                                      .snapshot_seconds = args->snapshot_every,
+                                                      .folder = args->snapshot_folder,
+                                                      .heartbeat = mu__setting_real(MU_SETTING_HEARTBEAT)});
     mu__free(clients);
     if (copies->placement == NULL)
         return mu_error_code();
@@ -86,8 +90,9 @@ static mu_status wait_until_ready(mu_served_copies *copies)
     pthread_mutex_unlock(&copies->wake.lock);
     if (status != MU_OK || ready)
         return status;
-    return mu__error(MU_UNAVAILABLE, "the parameter servers have no complete copies after %g s (MUSTER_TIMEOUT); look "
-                     "at their logs", limit);
+    return mu__error(MU_UNAVAILABLE,
+                     "the parameter servers have no complete copies after %g s (MUSTER_TIMEOUT); look at their logs",
+                     limit);
 }
 
 mu_status mu__served_copies_begin(mu_servers *servers, const mu_parameter_server_strategy_args *args)
@@ -95,8 +100,10 @@ mu_status mu__served_copies_begin(mu_servers *servers, const mu_parameter_server
     if (args->replicas == 0 && args->snapshot_every <= 0)
         return MU_OK;
     if (args->replicas >= servers->n)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_parameter_server_strategy: a copy is on another server, and the "
-                         "cluster has %d; add one, or leave replicas out", servers->n);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_parameter_server_strategy: a copy is on another server, and the cluster has %d; add one, "
+                         "or leave replicas out",
+                         servers->n);
     mu_served_copies *copies = mu__calloc(1, sizeof *copies);
     if (copies == NULL)
         return MU_RESOURCE_EXHAUSTED;
@@ -137,8 +144,9 @@ mu_status mu_parameter_server_recovery(mu_strategy *strategy, mu_ps_recovery *ou
     MU_TRY(mu__need(strategy, "mu_parameter_server_recovery: the strategy"));
     MU_TRY(mu__need(out, "mu_parameter_server_recovery: the result"));
     if (strategy->servers == NULL)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_parameter_server_recovery: the strategy is %s; give one of "
-                         "mu_parameter_server_strategy", mu_strategy_name(strategy));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_parameter_server_recovery: the strategy is %s; give one of mu_parameter_server_strategy",
+                         mu_strategy_name(strategy));
     *out = (mu_ps_recovery){0};
     mu_served_copies *copies = strategy->servers->copies;
     if (copies == NULL)
@@ -146,8 +154,11 @@ mu_status mu_parameter_server_recovery(mu_strategy *strategy, mu_ps_recovery *ou
     pthread_mutex_lock(&copies->lock);
     const mu_placement_numbers numbers = mu__placement_numbers(copies->placement);
     pthread_mutex_unlock(&copies->lock);
-    *out = (mu_ps_recovery){.failovers = numbers.failovers, .restores = numbers.restores,
-                            .snapshots = numbers.snapshots, .failed_snapshots = numbers.failed_snapshots,
-                            .updates_lost = numbers.updates_lost, .copies_behind = numbers.behind};
+    *out = (mu_ps_recovery){.failovers = numbers.failovers,
+                            .restores = numbers.restores,
+                            .snapshots = numbers.snapshots,
+                            .failed_snapshots = numbers.failed_snapshots,
+                            .updates_lost = numbers.updates_lost,
+                            .copies_behind = numbers.behind};
     return MU_OK;
 }

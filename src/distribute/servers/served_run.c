@@ -13,7 +13,7 @@
 // A cut graph with a place for the plans of each segment. Kept in the place of a graph's plans.
 typedef struct served_graph {
     mu_segments *segments;
-    mu_concrete *plans;        // [n_steps] only graph, lock and plans of each are used
+    mu_concrete *plans; // [n_steps] only graph, lock and plans of each are used
 } served_graph;
 
 // ---- Preparing ----------------------------------------------------------------------------------
@@ -72,14 +72,14 @@ typedef struct served_call {
     mu_concrete *concrete;
     const served_graph *served;
     mu_device *device;
-    int component;             // of per-worker variables in this process
-    pthread_mutex_t *outside;  // of mu_servers
-    mu_tensor **values;        // [n_values] owned
+    int component;            // of per-worker variables in this process
+    pthread_mutex_t *outside; // of mu_servers
+    mu_tensor **values;       // [n_values] owned
     struct mu_cancellation *cancellation;
     uint64_t request;
     mu_status status;
     mu_error_value error;
-    bool withdrawn;            // before the device's thread began it
+    bool withdrawn; // before the device's thread began it
     mu_latch done;
 } served_call;
 typedef struct served_run served_run;
@@ -123,8 +123,8 @@ static mu_status run_segment(const served_call *call, int s, const step_space *s
         plan = mu__concrete_compile(plans, call->device, space->specs, step->n_in);
     if (!plan)
         return mu_error_code();
-    const mu_run_args args = {.device = call->device, .replica = component_of(call, step->effect), .in = space->in,
-                              .out = space->out};
+    const mu_run_args args = {
+        .device = call->device, .replica = component_of(call, step->effect), .in = space->in, .out = space->out};
     const mu_status status = call->device->engine->run(plan, &args);
     mu__concrete_unuse(plans, plan);
     return status;
@@ -137,8 +137,8 @@ static mu_status run_effect(const served_call *call, const mu_node *node, const 
     for (int r = 0; r < node->n_resources; r++)
         space->resources[r] = graph->resources.items[node->resources[r]];
     mu__context()->component = component_of(call, node);
-    const mu_status status = mu__apply(node->op, node->attrs, node->n_in, space->in, node->n_resources,
-                                       space->resources, space->out);
+    const mu_status status =
+        mu__apply(node->op, node->attrs, node->n_in, space->in, node->n_resources, space->resources, space->out);
     for (int k = 0; status == MU_OK && k < node->n_out; k++)
         mu_retain(space->out[k]);
     if (status != MU_OK)
@@ -288,8 +288,8 @@ static void do_posted_call(void *argument)
 mu_concrete *mu__served_trace(mu_strategy *strategy, mu_function *function, const mu_value *arguments)
 {
     mu_value *none = arguments ? NULL : mu__value_container(MU_VALUE_LIST, 0, NULL, NULL);
-    mu_concrete *concrete = arguments || none ? mu__trace_for_replicas(strategy, function, arguments ? arguments : none)
-                                              : NULL;
+    mu_concrete *concrete =
+        arguments || none ? mu__trace_for_replicas(strategy, function, arguments ? arguments : none) : NULL;
     mu_release(none);
     return concrete;
 }
@@ -327,7 +327,7 @@ mu_status mu__served_arguments(const mu_graph *graph, const mu_value *arguments,
 
 // A call that a device runs, or has run.
 struct served_run {
-    mu_running head;           // first
+    mu_running head; // first
     served_call call;
     bool posted;
 };
@@ -355,9 +355,12 @@ mu_worker *mu__served_thread(mu_device *device)
 static mu_status fill_run(served_run *run, mu_device *device, int component, mu_concrete *concrete,
                           const mu_value *arguments)
 {
-    run->call = (served_call){.concrete = mu_retain(concrete), .device = device, .component = component,
+    run->call = (served_call){.concrete = mu_retain(concrete),
+                              .device = device,
+                              .component = component,
                               .outside = &run->head.strategy->servers->outside,
-                              .cancellation = mu__context()->cancellation, .request = mu__context()->request};
+                              .cancellation = mu__context()->cancellation,
+                              .request = mu__context()->request};
     served_call *call = &run->call;
     if (!(call->served = prepare(concrete, device)))
         return mu_error_code();
@@ -491,7 +494,9 @@ static mu_status run_on_device(served_call *call)
 
 mu_status mu__served_run(mu_device *device, mu_concrete *concrete, mu_tensor *const *in, mu_tensor **out)
 {
-    served_call call = {.concrete = concrete, .device = device, .cancellation = mu__context()->cancellation,
+    served_call call = {.concrete = concrete,
+                        .device = device,
+                        .cancellation = mu__context()->cancellation,
                         .request = mu__context()->request};
     if (!(call.served = prepare(concrete, device)))
         return mu_error_code();
@@ -515,8 +520,10 @@ void mu__warn_unscheduled(mu_strategy *strategy, const char *function)
     const mu_context *context = mu__context();
     if (strategy->servers && context->request == 0 && !context->trace &&
         !atomic_exchange(&strategy->servers->warned, true))
-        mu__log(MU_LOG_WARNING, "%s under %s works in this process, not on the workers; for those, schedule a function "
-                "with mu_schedule", function, mu_strategy_name(strategy));
+        mu__log(
+            MU_LOG_WARNING,
+            "%s under %s works in this process, not on the workers; for those, schedule a function with mu_schedule",
+            function, mu_strategy_name(strategy));
 }
 
 // Runs that are started one after the other go to the workers' devices in turn, but use this process's values of
@@ -530,7 +537,4 @@ mu_running *mu__run_served(mu_strategy *strategy, mu_function *function, mu_valu
     return run ? &run->head : NULL;
 }
 
-mu_value *mu__wait_served(mu_running *running)
-{
-    return mu__give(finish((served_run *)running));
-}
+mu_value *mu__wait_served(mu_running *running) { return mu__give(finish((served_run *)running)); }

@@ -142,10 +142,9 @@ mu_status mu__rows_read(const char *path, mu_value **rows, mu_value **seen, int6
     if (file == NULL)
         return mu_error_code();
     *sequence = sequence_of(file);
-    const mu_status status = *sequence >= 0
-                                 ? read_all(file, rows, seen)
-                                 : mu__error(MU_DATA_LOSS, "%s is not a snapshot of a parameter server, or it is "
-                                             "damaged", path);
+    const mu_status status =
+        *sequence >= 0 ? read_all(file, rows, seen)
+                       : mu__error(MU_DATA_LOSS, "%s is not a snapshot of a parameter server, or it is damaged", path);
     mu_release(file);
     return status;
 }

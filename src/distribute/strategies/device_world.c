@@ -7,9 +7,9 @@
 #include <pthread.h>
 
 typedef struct job_world {
-    mu_device_world base;  // first
+    mu_device_world base; // first
     pthread_mutex_t lock;
-    mu_mesh *mesh;         // retained; NULL: the job has ended
+    mu_mesh *mesh; // retained; NULL: the job has ended
 } job_world;
 
 // The caller releases the result; NULL after the job's end.
@@ -27,8 +27,8 @@ static mu_mesh *mesh_of(mu_device_world *base)
 {
     mu_mesh *mesh = living_mesh(base);
     if (!mesh)
-        mu__error(MU_FAILED_PRECONDITION, "the job in which these devices were made has ended; keep its strategy as "
-            "long as they are used");
+        mu__error(MU_FAILED_PRECONDITION,
+                  "the job in which these devices were made has ended; keep its strategy as long as they are used");
     return mesh;
 }
 

@@ -16,15 +16,15 @@ typedef struct mu_bootstrap {
 
 // Everything that a strategy needs, collected before it is made.
 typedef struct mu_membership {
-    mu_cluster *cluster;     // borrowed
-    const char *function;    // that the program has called
-    const char *kind;        // of the strategy; workers compare it
+    mu_cluster *cluster;  // borrowed
+    const char *function; // that the program has called
+    const char *kind;     // of the strategy; workers compare it
     mu_communication_options options;
     int worker, n_workers;
-    bool gpus;               // whether this worker has GPUs; once workers have agreed: whether every worker has
+    bool gpus; // whether this worker has GPUs; once workers have agreed: whether every worker has
     mu_bootstrap bootstrap;
     struct mu_job *job;
-    mu_mesh *mesh;           // retained by mu__job_enter; NULL for one worker
+    mu_mesh *mesh; // retained by mu__job_enter; NULL for one worker
 } mu_membership;
 
 // mu__bootstrap_reserve allocates the lists of n workers at most; mu__bootstrap_job adds the tasks of a job.

@@ -62,8 +62,7 @@ static void choose_mpi(mu_membership *j)
 }
 
 static mu_status bootstrap_through_mpi(const mu_membership *j, mu_mesh_peer *first, mu_mpi_bootstrap *found,
-                                       mu_kept_port *kept,
-                                       char **key)
+                                       mu_kept_port *kept, char **key)
 {
     if (first->address[0] != '\0')
         return MU_OK;
@@ -93,9 +92,8 @@ void mu__arithmetic_text(char text[MU_ARITHMETIC_TEXT])
 static void write_greeting(const mu_membership *j, char *text, size_t bytes)
 {
     char arithmetic[MU_ARITHMETIC_TEXT];
-    const int n = snprintf(text, bytes, "muster %s, %s, %s, MUSTER_TF_COMPAT=%d", mu_version(),
-                           j->kind, mu_communication_name(j->options.implementation),
-                           mu__setting_bool(MU_SETTING_TF_COMPAT));
+    const int n = snprintf(text, bytes, "muster %s, %s, %s, MUSTER_TF_COMPAT=%d", mu_version(), j->kind,
+                           mu_communication_name(j->options.implementation), mu__setting_bool(MU_SETTING_TF_COMPAT));
     if (!j->options.deterministic)
         return;
     mu__arithmetic_text(arithmetic);
@@ -170,8 +168,10 @@ static mu_status check_tally(const mu_mesh *mesh, const mu_blocks *blocks, const
     for (int rank = 0; rank < blocks->n; rank++) {
         tally theirs;
         if (blocks->bytes[rank] != sizeof theirs)
-            return mu__error(MU_DATA_LOSS, "%s sends %zu bytes about its replicas; %zu are expected: install the same "
-                             "version everywhere", mu__mesh_name(mesh, rank), blocks->bytes[rank], sizeof theirs);
+            return mu__error(
+                MU_DATA_LOSS,
+                "%s sends %zu bytes about its replicas; %zu are expected: install the same version everywhere",
+                mu__mesh_name(mesh, rank), blocks->bytes[rank], sizeof theirs);
         memcpy(&theirs, blocks->data[rank], sizeof theirs);
         if (rank == 0)
             *least = theirs;
@@ -229,7 +229,7 @@ static mu_status join_groups(mu_strategy *strategy, const mu_communication_optio
 {
     MU_TRY(mu__strategy_find_world(strategy, may_share_program(strategy, options)));
     const mu_communication_options host = for_the_host(strategy, options);
-    mu_release(strategy->group);  // the group of the local replicas only
+    mu_release(strategy->group); // the group of the local replicas only
     strategy->group = mu__group_join(strategy->mesh, strategy->n_local, "replicas", &host);
     strategy->workers = strategy->group ? mu__group_join(strategy->mesh, 1, "workers", &host) : NULL;
     if (strategy->workers && strategy->world_ids)
@@ -243,7 +243,7 @@ static mu_status make_groups(mu_strategy *strategy, const mu_communication_optio
     const mu_status status = join_groups(strategy, options);
     mu__strategy_doing(strategy, "running the program", -1);
     if (status != MU_OK)
-        mu__strategy_failed(strategy);  // the others wait for something that this worker cannot make
+        mu__strategy_failed(strategy); // the others wait for something that this worker cannot make
     return status;
 }
 
@@ -287,8 +287,8 @@ mu_status mu__membership_enter(mu_membership *j)
         return MU_OK;
     choose_mpi(j);
     j->job = mu__job_of(mu__runtime());
-    j->mesh = j->job ? mu__job_enter(j->job, j->function, j->worker, j->n_workers, j->bootstrap.peers, join_job, j)
-                     : NULL;
+    j->mesh =
+        j->job ? mu__job_enter(j->job, j->function, j->worker, j->n_workers, j->bootstrap.peers, join_job, j) : NULL;
     return j->mesh ? MU_OK : mu_error_code();
 }
 
@@ -341,7 +341,7 @@ static int own_devices(const mu_membership *j, mu_device **first)
     const int n = mu__device_defaults(mu__runtime(), first);
     if (n < 1 || !j->mesh || !j->gpus || strncmp((*first)->name, "GPU:", 4) == 0)
         return n;
-    (void)mu__device_by_name(mu__runtime(), "GPU:0");  // says why there is none in the world of all workers
+    (void)mu__device_by_name(mu__runtime(), "GPU:0"); // says why there is none in the world of all workers
     return 0;
 }
 
@@ -438,22 +438,10 @@ mu_strategy *mu_multi_worker_mirrored_strategy_with(const mu_multi_worker_mirror
 
 // ---- Asking it ----------------------------------------------------------------------------------
 
-mu_cluster *mu_strategy_cluster_resolver(const mu_strategy *strategy)
-{
-    return strategy ? strategy->cluster : NULL;
-}
+mu_cluster *mu_strategy_cluster_resolver(const mu_strategy *strategy) { return strategy ? strategy->cluster : NULL; }
 
-int mu_strategy_worker_count(const mu_strategy *strategy)
-{
-    return strategy ? strategy->n_workers : 1;
-}
+int mu_strategy_worker_count(const mu_strategy *strategy) { return strategy ? strategy->n_workers : 1; }
 
-int mu_strategy_worker_index(const mu_strategy *strategy)
-{
-    return strategy ? strategy->worker : 0;
-}
+int mu_strategy_worker_index(const mu_strategy *strategy) { return strategy ? strategy->worker : 0; }
 
-bool mu_strategy_should_checkpoint(const mu_strategy *strategy)
-{
-    return !strategy || strategy->worker == 0;
-}
+bool mu_strategy_should_checkpoint(const mu_strategy *strategy) { return !strategy || strategy->worker == 0; }

@@ -19,7 +19,7 @@ int mu__variable_server(const mu_variable *variable)
     const mu_servers *servers = strategy ? strategy->servers : NULL;
     for (int i = 0; servers && i < servers->n; i++)
         if (servers->remote ? variable->resource.home == servers->servers[i].client
-                               : variable->resource.lock == &servers->servers[i].lock)
+                            : variable->resource.lock == &servers->servers[i].lock)
             return i;
     return -1;
 }
@@ -28,10 +28,9 @@ int mu__variable_server(const mu_variable *variable)
 static mu_variable *make_parts(int64_t parts, const mu_variable_args *args)
 {
     mu_partitioner *chosen = mu_fixed_shards_partitioner(parts);
-    return mu_retain(mu_sharded_variable_new(args->initial_value, args->name, .partitioner = chosen,
-                                             .not_trainable = args->not_trainable, .trainable = args->trainable,
-                                             .synchronization = args->synchronization,
-                                             .aggregation = args->aggregation));
+    return mu_retain(mu_sharded_variable_new(
+        args->initial_value, args->name, .partitioner = chosen, .not_trainable = args->not_trainable,
+        .trainable = args->trainable, .synchronization = args->synchronization, .aggregation = args->aggregation));
 }
 
 static mu_variable *make_whole(mu_strategy *strategy, const mu_variable_args *args, int server)
@@ -137,8 +136,8 @@ static mu_status make_servers(mu_servers *servers, int n_servers, int n_workers)
     servers->n_workers = n_workers;
     for (; servers->n_made < n_servers; servers->n_made++)
         if (pthread_mutex_init(&servers->servers[servers->n_made].lock, NULL) != 0)
-            return mu__error(MU_RESOURCE_EXHAUSTED, "%s: the system cannot make the locks of %d servers; free "
-                             "memory", constructor, n_servers);
+            return mu__error(MU_RESOURCE_EXHAUSTED, "%s: the system cannot make the locks of %d servers; free memory",
+                             constructor, n_servers);
     for (int i = 0; i < n_workers; i++) {
         char name[32];
         snprintf(name, sizeof name, "CPU:%d", i % n_devices);
@@ -193,15 +192,21 @@ static mu_status check_args(const mu_parameter_server_strategy_args *args)
         return mu__error(MU_INVALID_ARGUMENT, "%s: snapshot_every is %g s; it cannot be negative", constructor,
                          args->snapshot_every);
     if (args->snapshot_every > 0 && !args->snapshot_folder)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: snapshot_every is given without snapshot_folder; give the folder "
-                         "where servers write snapshots", constructor);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: snapshot_every is given without snapshot_folder; give the folder where servers write snapshots",
+            constructor);
     if (args->in_process && (args->replicas > 0 || args->snapshot_every > 0))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: servers in this process end with it: leave replicas and "
-                         "snapshot_every out, and save checkpoints", constructor);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: servers in this process end with it: leave replicas and snapshot_every out, and save checkpoints",
+            constructor);
     if ((args->replicas_to_aggregate > 0 || args->visitation_guarantee) && args->snapshot_every > 0)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: going back to a snapshot undoes steps whose data counts as used, so "
-                         "replicas_to_aggregate and visitation_guarantee cannot be combined with snapshot_every; give "
-                         "replicas instead", constructor);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: going back to a snapshot undoes steps whose data counts as used, so replicas_to_aggregate and "
+            "visitation_guarantee cannot be combined with snapshot_every; give replicas instead",
+            constructor);
     return MU_OK;
 }
 

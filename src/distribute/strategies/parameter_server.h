@@ -9,30 +9,33 @@
 
 // One parameter server. It applies one effect on its variables at a time.
 typedef struct mu_parameter_server {
-    pthread_mutex_t lock;              // of a server in this process
-    mu_rpc_client *client;             // of a server in another process, retained; NULL: in this process
+    pthread_mutex_t lock;  // of a server in this process
+    mu_rpc_client *client; // of a server in another process, retained; NULL: in this process
 } mu_parameter_server;
 
 // What a ParameterServerStrategy has in addition to other strategies.
 typedef struct mu_servers {
     int n;
-    int n_made;                        // servers whose lock exists
-    mu_parameter_server *servers;      // [n]
-    pthread_mutex_t outside;           // of variables that workers use and no server has; taken before a server's
-    atomic_llong n_placed;             // variables and parts of variables placed so far
-    atomic_llong n_runs;               // of mu_run, and steps of fit
-    atomic_bool warned;                // that they run here (mu__warn_unscheduled)
-    mu_partitioner *partitioner;       // retained; NULL: variables stay whole
+    int n_made;                         // servers whose lock exists
+    mu_parameter_server *servers;       // [n]
+    pthread_mutex_t outside;            // of variables that workers use and no server has; taken before a server's
+    atomic_llong n_placed;              // variables and parts of variables placed so far
+    atomic_llong n_runs;                // of mu_run, and steps of fit
+    atomic_bool warned;                 // that they run here (mu__warn_unscheduled)
+    mu_partitioner *partitioner;        // retained; NULL: variables stay whole
     struct mu_aggregation *aggregation; // of gradients (aggregation.h); owned. NULL: updates happen at once
     int n_workers;
-    mu_device **worker_devices;        // [n_workers] several workers may share a device
-    void *coordinator;                 // the strategy's only coordinator, not retained; NULL: none (coordinator)
-    pthread_mutex_t coordinator_lock;  // guards it
-    bool remote;                       // the tasks are other processes
-    mu_rpc_client **workers;           // [n_workers] retained; NULL unless they are
-    pthread_mutex_t names_lock;        // guards `names`
-    struct mu_served_copies *copies;   // NULL: a variable is on one server only (served_copies.c)
-    struct { char **items; size_t n, capacity; } names; // of the variables on servers in other processes, all different
+    mu_device **worker_devices;       // [n_workers] several workers may share a device
+    void *coordinator;                // the strategy's only coordinator, not retained; NULL: none (coordinator)
+    pthread_mutex_t coordinator_lock; // guards it
+    bool remote;                      // the tasks are other processes
+    mu_rpc_client **workers;          // [n_workers] retained; NULL unless they are
+    pthread_mutex_t names_lock;       // guards `names`
+    struct mu_served_copies *copies;  // NULL: a variable is on one server only (served_copies.c)
+    struct {
+        char **items;
+        size_t n, capacity;
+    } names; // of the variables on servers in other processes, all different
 } mu_servers;
 
 void mu__servers_free(mu_servers *servers);

@@ -8,9 +8,9 @@
 
 typedef struct tpu_job {
     pthread_mutex_t lock;
-    mu_cluster *cluster;        // retained; NULL: not connected
-    struct mu_job *job;         // retained and entered
-    mu_tpu_topology *topology;  // retained; NULL: not initialised
+    mu_cluster *cluster;       // retained; NULL: not connected
+    struct mu_job *job;        // retained and entered
+    mu_tpu_topology *topology; // retained; NULL: not initialised
 } tpu_job;
 
 static void *create(mu_runtime *runtime)
@@ -132,8 +132,10 @@ mu_status mu__tpu_enter(mu_cluster *given, const char *function, mu_membership *
         return mu_error_code();
     MU_TRY(read_workers(cluster, function, j));
     if (j->n_workers > 1 && !connected)
-        return mu__error(MU_FAILED_PRECONDITION, "%s: this process is not connected to the TPU's %d workers; call "
-                         "mu_connect_to_cluster(resolver) first, on each of them", function, j->n_workers);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "%s: this process is not connected to the TPU's %d workers; call "
+                         "mu_connect_to_cluster(resolver) first, on each of them",
+                         function, j->n_workers);
     return mu__membership_enter(j);
 }
 

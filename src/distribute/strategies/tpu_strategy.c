@@ -18,8 +18,8 @@ static mu_device *assigned_device(const mu_tpu_device_assignment *assignment, in
     if (!device && !mu__pending())
         mu__error(MU_INVALID_ARGUMENT,
                   "mu_tpu_strategy: the assignment puts replica %d on core %d, but the TPU has %d cores; make the "
-                  "assignment from the topology that mu_tpu_initialize returned", replica, core,
-                  mu__tpu_core_count(runtime));
+                  "assignment from the topology that mu_tpu_initialize returned",
+                  replica, core, mu__tpu_core_count(runtime));
     return device;
 }
 
@@ -56,7 +56,7 @@ static mu_status assign_cores(mu_strategy *strategy, const mu_membership *j)
 
 // This host's replicas of the assignment.
 static mu_strategy *on_own_cores(const mu_tpu_strategy_args *args, mu_tpu_device_assignment *assignment,
-                             const mu_membership *j)
+                                 const mu_membership *j)
 {
     mu_device *devices[MU_MAX_REPLICAS];
     const int n = assigned_devices(assignment, j, devices);
@@ -78,8 +78,10 @@ static mu_tpu_device_assignment *assignment_for(const mu_tpu_strategy_args *args
     mu_tpu_topology *topology = j->mesh ? mu__tpu_topology() : NULL;
     mu_tpu_device_assignment *given = args->device_assignment, *assignment = NULL;
     if (j->mesh && !topology)
-        mu__error(MU_FAILED_PRECONDITION, "mu_tpu_strategy: the TPU system is not that of the %d hosts; call "
-                  "mu_tpu_initialize(resolver) on each of them first", j->n_workers);
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_tpu_strategy: the TPU system is not that of the %d hosts; call mu_tpu_initialize(resolver) on "
+                  "each of them first",
+                  j->n_workers);
     else if (!given)
         assignment = mu__tpu_core_by_core(topology);
     else
@@ -91,8 +93,9 @@ static mu_tpu_device_assignment *assignment_for(const mu_tpu_strategy_args *args
 static mu_strategy *make_own(const mu_tpu_strategy_args *args, const mu_membership *j)
 {
     if (mu__tpu_life(mu__runtime()) == 0) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_tpu_strategy: the TPU system is not initialised; call "
-                  "mu_tpu_initialize(resolver) first, once and before anything is made on the TPU");
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_tpu_strategy: the TPU system is not initialised; call mu_tpu_initialize(resolver) first, once "
+                  "and before anything is made on the TPU");
         return NULL;
     }
     mu_tpu_device_assignment *assignment = assignment_for(args, j);
@@ -103,7 +106,7 @@ static mu_strategy *make_own(const mu_tpu_strategy_args *args, const mu_membersh
 
 // What a host sends the others about its part of the strategy; if it has none, its error's message follows.
 typedef struct part_status {
-    int32_t code;  // MU_OK: it has made its part
+    int32_t code; // MU_OK: it has made its part
     char message[700];
 } part_status;
 
@@ -112,8 +115,9 @@ static mu_status check_parts(const mu_mesh *mesh, const mu_blocks *blocks)
     for (int rank = 0; rank < blocks->n; rank++) {
         part_status theirs;
         if (blocks->bytes[rank] != sizeof theirs)
-            return mu__error(MU_DATA_LOSS, "%s does not describe its part of the TPUStrategy; install the same version "
-                             "everywhere", mu__mesh_name(mesh, rank));
+            return mu__error(MU_DATA_LOSS,
+                             "%s does not describe its part of the TPUStrategy; install the same version everywhere",
+                             mu__mesh_name(mesh, rank));
         memcpy(&theirs, blocks->data[rank], sizeof theirs);
         const bool known = theirs.code > MU_OK && theirs.code <= MU_UNAUTHENTICATED;
         if (theirs.code != MU_OK)
@@ -138,7 +142,7 @@ static mu_status agree_on_parts(mu_mesh *mesh, bool made)
     mu__blocks_free(&blocks);
     if (made)
         return status;
-    mu__error_move(&others);  // this host's own error says more
+    mu__error_move(&others); // this host's own error says more
     mu__error_raise(&own);
     return (mu_status)mine.code;
 }
@@ -207,7 +211,7 @@ mu_value *mu__tpu_run_callback(mu_strategy *strategy, mu_replica_fn *fn, void *a
 {
     (void)strategy, (void)fn, (void)arg, (void)arguments;
     mu__error(MU_UNIMPLEMENTED, "mu_run_callback: TPUStrategy runs compiled functions only; make one of the callback "
-        "with mu_function_new, and give it to mu_run");
+                                "with mu_function_new, and give it to mu_run");
     return NULL;
 }
 
@@ -256,8 +260,10 @@ mu_tensor *mu_assign_to_logical_device(mu_strategy *strategy, mu_tensor *tensor,
     if (cores == 0)
         return NULL;
     if (strategy->spmd) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: with use_spmd_for_xla_partitioning every core runs the same program; use "
-                  "mu_split_to_logical_devices or mu_replicate_to_logical_devices", name);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: with use_spmd_for_xla_partitioning every core runs the same program; use "
+                  "mu_split_to_logical_devices or mu_replicate_to_logical_devices",
+                  name);
         return NULL;
     }
     if (logical_device_id < 0) {
@@ -283,8 +289,10 @@ mu_tensor *mu_split_to_logical_devices(mu_strategy *strategy, mu_tensor *tensor,
     for (int i = 0; i < n; i++)
         sharding.pieces.at[i] = parts[i];
     if (n == 0 && cores > 1) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: 1 pieces in all, for %d logical devices of each replica; a scalar can only "
-                  "be replicated (mu_replicate_to_logical_devices)", name, cores);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: 1 pieces in all, for %d logical devices of each replica; a scalar can only be replicated "
+                  "(mu_replicate_to_logical_devices)",
+                  name, cores);
         return NULL;
     }
     return annotate(name, tensor, &sharding);

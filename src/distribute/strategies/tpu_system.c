@@ -23,9 +23,9 @@ static bool are_apart(int n, const int *coordinates)
 
 // The cores of one or all hosts.
 typedef struct core_table {
-    int tasks, each;   // hosts, and cores of each
-    bool reported;     // the plugin says where each of them is
-    int *coordinates;  // [tasks * each, MU_TPU_RANK]; owned
+    int tasks, each;  // hosts, and cores of each
+    bool reported;    // the plugin says where each of them is
+    int *coordinates; // [tasks * each, MU_TPU_RANK]; owned
 } core_table;
 
 static mu_status read_own(core_table *p)
@@ -77,10 +77,10 @@ static mu_tpu_topology *topology_of(core_table *p)
     int mesh[MU_TPU_RANK];
     if (!p->reported || !span(p, mesh))
         default_mesh(p, mesh);
-    mu_tpu_topology *topology = mu_tpu_topology_new(.mesh_shape = {mesh[0], mesh[1], mesh[2], mesh[3]},
-                                                    .num_tasks = p->tasks, .num_tpu_devices_per_task = p->each,
-                                                    .device_coordinates = p->coordinates,
-                                                    .n_device_coordinates = p->tasks * p->each * MU_TPU_RANK);
+    mu_tpu_topology *topology =
+        mu_tpu_topology_new(.mesh_shape = {mesh[0], mesh[1], mesh[2], mesh[3]}, .num_tasks = p->tasks,
+                            .num_tpu_devices_per_task = p->each, .device_coordinates = p->coordinates,
+                            .n_device_coordinates = p->tasks * p->each * MU_TPU_RANK);
     mu__free(p->coordinates);
     return topology;
 }
@@ -104,7 +104,7 @@ mu_tpu_device_assignment *mu__tpu_core_by_core(mu_tpu_topology *topology)
 // What a host sends the others; the coordinates follow.
 typedef struct host_cores {
     int32_t cores, reported;
-    char kind[MU_PJRT_KIND];  // of the devices' names
+    char kind[MU_PJRT_KIND]; // of the devices' names
 } host_cores;
 
 static host_cores *describe_own(const core_table *p, size_t *bytes)
@@ -164,8 +164,8 @@ static mu_tpu_topology *topology_of_all(mu_mesh *mesh)
     mu_blocks blocks = {0};
     size_t bytes = 0;
     host_cores *mine = read_own(&own) == MU_OK ? describe_own(&own, &bytes) : NULL;
-    mu_status status = mine ? mu__mesh_exchange(mesh, "the cores of the TPU", mine, bytes, &blocks)
-                            : MU_RESOURCE_EXHAUSTED;
+    mu_status status =
+        mine ? mu__mesh_exchange(mesh, "the cores of the TPU", mine, bytes, &blocks) : MU_RESOURCE_EXHAUSTED;
     if (!mine)
         mu__membership_tell(mesh);
     all.each = own.each;
@@ -233,5 +233,5 @@ mu_status mu_tpu_shutdown(mu_cluster *cluster)
     return mu__tpu_shutdown(mu__runtime())
                ? MU_OK
                : mu__error(MU_FAILED_PRECONDITION, "%s: the TPU system is not running; mu_tpu_initialize starts it",
-                   name);
+                           name);
 }

@@ -9,9 +9,9 @@
 
 // What a worker sends about its replicas' devices; their numbers follow.
 typedef struct own_world {
-    int32_t willing;   // 0: the host is to reduce
+    int32_t willing; // 0: the host is to reduce
     int32_t process, n_all;
-    int32_t n;         // numbers
+    int32_t n; // numbers
 } own_world;
 
 static int cores_of(const mu_strategy *strategy) { return strategy->cores ? strategy->n_cores : 1; }
@@ -25,8 +25,9 @@ static bool few_enough(const mu_strategy *strategy, mu_device *const *devices, i
     if (!engine->join || !engine->identify || !engine->identify(devices[0], &identity))
         return false;
     if (all > engine->most_joined)
-        mu__log(MU_LOG_INFO, "the host reduces between the %d workers: they have %lld devices, and one program runs on "
-                "at most %d", strategy->n_workers, (long long)all, engine->most_joined);
+        mu__log(MU_LOG_INFO,
+                "the host reduces between the %d workers: they have %lld devices, and one program runs on at most %d",
+                strategy->n_workers, (long long)all, engine->most_joined);
     return all <= engine->most_joined;
 }
 

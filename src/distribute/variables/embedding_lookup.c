@@ -39,9 +39,10 @@ static mu_status check_mod_layout(const mu_variable *params, const char *functio
         const int64_t wanted = rows / params->n_shards + (i < rows % params->n_shards),
                       seen = params->shards[i]->resource.spec.shape.dims[0];
         if (seen != wanted)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: part %d of '%s' has %lld rows; with .partition_strategy \"mod\" "
-                             "it must have %lld", function, i, params->resource.name, (long long)seen,
-                             (long long)wanted);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: part %d of '%s' has %lld rows; with .partition_strategy \"mod\" "
+                             "it must have %lld",
+                             function, i, params->resource.name, (long long)seen, (long long)wanted);
     }
     return MU_OK;
 }
@@ -90,9 +91,9 @@ mu_tensor *mu_nn_embedding_lookup_with(const mu_nn_embedding_lookup_args *given)
 
 typedef struct combining {
     const mu_nn_embedding_lookup_sparse_args *args;
-    mu_tensor *segments;    // the row of the result that each id belongs to
-    mu_tensor *weights;     // [n]; NULL: 1 each
-    mu_tensor *kept;        // bool [n]: which ids count; NULL: all
+    mu_tensor *segments; // the row of the result that each id belongs to
+    mu_tensor *weights;  // [n]; NULL: 1 each
+    mu_tensor *kept;     // bool [n]: which ids count; NULL: all
 } combining;
 
 // x: [n] with axes of size 1 up to the rank of the table's rows.
@@ -135,8 +136,9 @@ static mu_status check_vector(const mu_tensor *x, const mu_tensor *ids, const ch
         return mu__error(MU_INVALID_ARGUMENT, "%s: the tensor of %s is NULL", function, what);
     if (x->shape.rank == 1 && ids->shape.rank == 1 && mu__shape_compatible(&x->shape, &ids->shape))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the %s have the shape %s, the ids %s; both must be vectors of one "
-                     "length", function, what, mu__shape_text(&x->shape, seen), mu__shape_text(&ids->shape, wanted));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: the %s have the shape %s, the ids %s; both must be vectors of one length", function, what,
+                     mu__shape_text(&x->shape, seen), mu__shape_text(&ids->shape, wanted));
 }
 
 static mu_status check_sparse(const mu_nn_embedding_lookup_sparse_args *args, const char *function)
@@ -196,7 +198,7 @@ mu_tensor *mu_nn_safe_embedding_lookup_sparse_with(const mu_nn_embedding_lookup_
     if (args.weights && !sums)
         kept = mu_logical_and(kept, mu_greater(args.weights, mu_constant(args.weights->dtype, 0)));
     const combining c = {.args = &args, .segments = args.rows, .weights = args.weights, .kept = kept};
-    mu_tensor *ids = mu_where(kept, args.ids, zero);  // a row that does not count, but exists
+    mu_tensor *ids = mu_where(kept, args.ids, zero); // a row that does not count, but exists
     mu_tensor *rows = look_up(args.params, ids, args.partition_strategy, args.max_norm, name);
     return fill_empty(&c, combine(&c, rows), name);
 }

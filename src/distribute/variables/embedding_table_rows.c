@@ -166,10 +166,9 @@ static mu_status clear(const mu_embedding_table *table, int64_t oldest)
 // Sends a full page, or the last one, and empties it.
 static mu_status send_page(const mu_embedding_table *table, mu_rpc_client *client, mu_table_rows *page)
 {
-    const mu_status status =
-        page->n == 0 ? MU_OK
-        : client     ? mu__remote_table_import(client, table->resource->name, &table->options, page)
-                     : mu__table_import((mu_table *)table->resource, page);
+    const mu_status status = page->n == 0 ? MU_OK
+                             : client ? mu__remote_table_import(client, table->resource->name, &table->options, page)
+                                      : mu__table_import((mu_table *)table->resource, page);
     page->n = 0;
     return status;
 }

@@ -15,8 +15,8 @@ typedef enum rule { FIXED, MIN_SIZE, MAX_SIZE, CALLBACK } rule;
 struct mu_partitioner {
     mu_object object;
     rule rule;
-    int64_t shards;          // FIXED: how many; otherwise at most; 0: no limit
-    int64_t shard_bytes;     // least or most
+    int64_t shards;      // FIXED: how many; otherwise at most; 0: no limit
+    int64_t shard_bytes; // least or most
     int64_t string_bytes;
     int (*fn)(const mu_shape *shape, mu_dtype dtype, int64_t counts[MU_MAX_RANK], void *arg);
     void *arg;
@@ -87,7 +87,7 @@ mu_partitioner *mu_max_size_partitioner_with(const mu_max_size_partitioner_args 
     const mu_partitioner made = {
         .rule = MAX_SIZE,
         .shard_bytes = args.max_shard_bytes,
-        .shards = args.max_shards,  // 0, also where it is written: no limit, as TensorFlow's None
+        .shards = args.max_shards, // 0, also where it is written: no limit, as TensorFlow's None
         .string_bytes = or_default(&args, "bytes_per_string", -1, args.bytes_per_string, BYTES_PER_STRING)};
     if (need_positive(made.shard_bytes, name, "max_shard_bytes") != MU_OK ||
         need_positive(made.shards == 0 ? 1 : made.shards, name, "max_shards") != MU_OK ||
@@ -96,8 +96,8 @@ mu_partitioner *mu_max_size_partitioner_with(const mu_max_size_partitioner_args 
     return new_partitioner(&made);
 }
 
-mu_partitioner *mu_partitioner_new(int (*fn)(const mu_shape *shape, mu_dtype dtype, int64_t counts[MU_MAX_RANK],
-                                             void *arg), void *arg)
+mu_partitioner *
+mu_partitioner_new(int (*fn)(const mu_shape *shape, mu_dtype dtype, int64_t counts[MU_MAX_RANK], void *arg), void *arg)
 {
     if (mu__pending())
         return NULL;
@@ -160,8 +160,9 @@ static mu_status check_call(const mu_shape *shape, mu_dtype dtype)
     if (dtype != MU_STRING && !mu__dtype_ok(dtype))
         return mu__error(MU_INVALID_ARGUMENT, "mu_partitioner_call: %d is not an element type", (int)dtype);
     if (!mu__shape_known(shape))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_partitioner_call: the shape %s is not fully known; a partitioner "
-                         "needs every dimension", mu__shape_text(shape, text));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_partitioner_call: the shape %s is not fully known; a partitioner needs every dimension",
+                         mu__shape_text(shape, text));
     return MU_OK;
 }
 
@@ -170,8 +171,8 @@ int mu_partitioner_call(mu_partitioner *partitioner, const mu_shape *shape, mu_d
 {
     if (mu__pending() || mu__need(partitioner, "mu_partitioner_call: the partitioner") != MU_OK ||
         mu__need(shape, "mu_partitioner_call: the shape") != MU_OK ||
-        mu__need(counts, "mu_partitioner_call: the array of counts") != MU_OK ||
-        check_call(shape, dtype) != MU_OK || (axis = mu__axis(axis, shape->rank, "mu_partitioner_call")) < 0)
+        mu__need(counts, "mu_partitioner_call: the array of counts") != MU_OK || check_call(shape, dtype) != MU_OK ||
+        (axis = mu__axis(axis, shape->rank, "mu_partitioner_call")) < 0)
         return -1;
     if (partitioner->rule == CALLBACK)
         return ask_callback(partitioner, shape, dtype, counts);
@@ -204,10 +205,11 @@ int64_t mu__partition_count(mu_partitioner *partitioner, const mu_spec *spec, co
     for (int i = 1; i < n; i++)
         usable &= counts[i] == 1;
     if (usable)
-        return MU_MAX(MU_MIN(counts[0], spec->shape.dims[0]), 1);  // a variable without rows is one part
+        return MU_MAX(MU_MIN(counts[0], spec->shape.dims[0]), 1); // a variable without rows is one part
     describe_counts(n, counts, text, sizeof text);
     mu__error(MU_INVALID_ARGUMENT,
               "variable '%s': the partitioner returned %s; it must return one count per axis, 1 or more for axis 0 and "
-              "1 for every other axis", name, n > 0 ? text : "no counts");
+              "1 for every other axis",
+              name, n > 0 ? text : "no counts");
     return -1;
 }

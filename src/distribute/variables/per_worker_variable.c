@@ -19,11 +19,12 @@ static mu_status check(const mu_strategy *strategy, const mu_variable_args *args
 {
     const char *name = args->name ? args->name : no_name;
     if (!strategy->servers)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': per_worker_variable is for parameter servers, and this "
-                         "is a %s; leave it out", name, mu_strategy_name(strategy));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s': per_worker_variable is for parameter servers, and this is a %s; leave it out",
+                         name, mu_strategy_name(strategy));
     if (args->trainable)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': a per-worker variable is not trainable; leave trainable "
-                         "out", name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s': a per-worker variable is not trainable; leave trainable out", name);
     return MU_OK;
 }
 
@@ -118,7 +119,7 @@ static mu_tensor *read_of(mu_variable *variable, int worker)
 {
     const mu_servers *servers = ((const mu_strategy *)variable->owner)->servers;
     return servers->remote ? wait_for(servers->workers[worker], variable)
-                              : mu__variable_component(variable, 1 + worker);
+                           : mu__variable_component(variable, 1 + worker);
 }
 
 mu_value *mu_variable_read_all(mu_variable *variable)
@@ -126,8 +127,9 @@ mu_value *mu_variable_read_all(mu_variable *variable)
     if (mu__pending() || mu__need(variable, "mu_variable_read_all: the variable") != MU_OK)
         return NULL;
     if (!variable->resource.per_worker) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_variable_read_all: '%s' has one value for all workers; read it with "
-                  "mu_variable_read", variable->resource.name);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_variable_read_all: '%s' has one value for all workers; read it with mu_variable_read",
+                  variable->resource.name);
         return NULL;
     }
     const int n = mu_strategy_ps_worker_count(variable->owner);

@@ -6,7 +6,7 @@
 
 #include <muster/ops.h>
 
-static const char *const names[] = {"scatter_add", "scatter_sub", "scatter_mul", "scatter_div",
+static const char *const names[] = {"scatter_add", "scatter_sub", "scatter_mul",   "scatter_div",
                                     "scatter_min", "scatter_max", "scatter_update"};
 
 // One op on the variable, or on all parts of one.
@@ -32,11 +32,10 @@ static mu_status check_kind(const mu_variable *variable, mu_scatter kind)
     const bool adds = variable->aggregation == MU_AGGREGATION_SUM || variable->aggregation == MU_AGGREGATION_MEAN;
     if (!adds || kind < MU_SCATTER_MIN)
         return MU_OK;
-    return mu__error(MU_UNIMPLEMENTED,
-                     "%s: variable '%s' has aggregation %s, which this operation has no meaning for; use NONE or "
-                     "ONLY_FIRST_REPLICA",
-                     names[kind], variable->resource.name,
-                     variable->aggregation == MU_AGGREGATION_SUM ? "SUM" : "MEAN");
+    return mu__error(
+        MU_UNIMPLEMENTED,
+        "%s: variable '%s' has aggregation %s, which this operation has no meaning for; use NONE or ONLY_FIRST_REPLICA",
+        names[kind], variable->resource.name, variable->aggregation == MU_AGGREGATION_SUM ? "SUM" : "MEAN");
 }
 
 // Checks slices before they are concatenated with those of other replicas: after that, too many values on one replica
@@ -46,7 +45,11 @@ static mu_status check_slices(const mu_variable *variable, mu_scatter kind, cons
 {
     const mu_scatter_attrs attrs = {.kind = kind};
     const mu_spec own[] = {mu__spec_of(indices), mu__spec_of(values)};
-    mu_infer infer = {.op = &mu_op_scatter_variable, .attrs = &attrs, .n_in = 2, .n_resources = 1, .in = own,
+    mu_infer infer = {.op = &mu_op_scatter_variable,
+                      .attrs = &attrs,
+                      .n_in = 2,
+                      .n_resources = 1,
+                      .in = own,
                       .resources = &variable->resource.spec};
     return mu_op_scatter_variable.infer(&infer);
 }
@@ -175,9 +178,8 @@ mu_status mu__parts_scatter(mu_variable *variable, int kind, mu_tensor *indices,
 mu_status mu__on_read_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
 {
     (void)indices, (void)values;
-    return mu__error(MU_UNIMPLEMENTED,
-                     "%s: variable '%s' is ON_READ, which cannot be scattered into; make it ON_WRITE", names[kind],
-                     variable->resource.name);
+    return mu__error(MU_UNIMPLEMENTED, "%s: variable '%s' is ON_READ, which cannot be scattered into; make it ON_WRITE",
+                     names[kind], variable->resource.name);
 }
 
 // Of variables whose updates calls leave (aggregation.h).
@@ -185,8 +187,9 @@ mu_status mu__deferred_scatter(mu_variable *variable, int kind, mu_tensor *indic
 {
     char what[160];
     snprintf(what, sizeof what, "%s: variable '%s' is scattered into", names[kind], variable->resource.name);
-    MU_TRY(mu__refuse_in_calls(true, what, "each attempt at a call would do so again; assign a dense tensor, or give "
-                                           "slices to mu_apply_gradients"));
+    MU_TRY(mu__refuse_in_calls(
+        true, what,
+        "each attempt at a call would do so again; assign a dense tensor, or give slices to mu_apply_gradients"));
     return raw_scatter(variable, kind, indices, values);
 }
 

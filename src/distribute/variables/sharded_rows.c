@@ -11,10 +11,7 @@
 #include <muster/distribute.h>
 #include <muster/ops.h>
 
-static int64_t rows_of(const mu_variable *variable)
-{
-    return variable->resource.spec.shape.dims[0];
-}
+static int64_t rows_of(const mu_variable *variable) { return variable->resource.spec.shape.dims[0]; }
 
 static mu_status need_arguments(const mu_variable *variable, const void *other, const char *function, const char *what)
 {
@@ -48,7 +45,7 @@ static row_range resolve_range(int64_t rows, int64_t begin, int64_t end, int64_t
     const uint64_t distance = backwards ? (uint64_t)MU_MAX(first - stop, 0) : (uint64_t)MU_MAX(stop - first, 0);
     const uint64_t size = backwards ? -(uint64_t)step : (uint64_t)step;
     const int64_t n = (int64_t)(distance / size + (distance % size != 0));
-    return (row_range){.first = first, .step = n > 1 ? step : 1, .n = n};  // a step that reaches no row may be huge
+    return (row_range){.first = first, .step = n > 1 ? step : 1, .n = n}; // a step that reaches no row may be huge
 }
 
 // The part of a range within rows [offset, offset + rows): its number of elements, and the first, counted in the range.
@@ -70,7 +67,7 @@ static mu_tensor *slice_of_shard(mu_variable *shard, const row_range *range, int
     for (int i = 0; i < MU_MAX_RANK; i++)
         strides[i] = i == 0 ? range->step : 1;
     end[0] = stop;
-    const unsigned others = ~1u;  // all rows of the other axes
+    const unsigned others = ~1u; // all rows of the other axes
     return mu_strided_slice(mu_variable_read(shard), begin, end, strides, others, others | (stop < 0), 0);
 }
 
@@ -125,8 +122,10 @@ static mu_status check_rows(const mu_variable *variable, int64_t begin, int64_t 
         return mu__error(MU_OUT_OF_RANGE, "mu_variable_strided_slice: index %lld of '%s', which has %lld rows",
                          (long long)begin, variable->resource.name, (long long)shape->dims[0]);
     if (shape->rank > 0 && !shrinks && step == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_variable_strided_slice: '%s' is sliced with a stride of 0; it must "
-                         "be positive or negative", variable->resource.name);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_variable_strided_slice: '%s' is sliced with a stride of 0; it must be positive or negative",
+            variable->resource.name);
     return MU_OK;
 }
 
@@ -156,9 +155,11 @@ mu_tensor *mu_variable_boolean_mask(mu_variable *variable, mu_tensor *mask)
     for (int i = 0; fits && i < mask->shape.rank; i++)
         fits = mask->shape.dims[i] == MU_UNKNOWN || mask->shape.dims[i] == shape->dims[i];
     if (!fits) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_variable_boolean_mask: the mask is %s%s and '%s' has the shape %s; the mask "
-                  "must be bool, with the variable's first dimensions", mu_dtype_name(mask->dtype),
-                  mu__shape_text(&mask->shape, text), variable->resource.name, mu__shape_text(shape, own));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_variable_boolean_mask: the mask is %s%s and '%s' has the shape %s; the mask must be bool, with "
+                  "the variable's first dimensions",
+                  mu_dtype_name(mask->dtype), mu__shape_text(&mask->shape, text), variable->resource.name,
+                  mu__shape_text(shape, own));
         return NULL;
     }
     for (int i = mask->shape.rank; i < shape->rank; i++)
@@ -173,13 +174,10 @@ mu_tensor *mu_variable_boolean_mask(mu_variable *variable, mu_tensor *mask)
 // Ids sorted by part: of each part its local rows, and where in the list of ids they stood.
 typedef struct routed {
     mu_tensor **local, **positions;
-    mu_tensor *numbers;       // the part of each id
+    mu_tensor *numbers; // the part of each id
 } routed;
 
-static mu_tensor *long_scalar(int64_t value)
-{
-    return mu_tensor_new(MU_I64, 0, NULL, &value);
-}
+static mu_tensor *long_scalar(int64_t value) { return mu_tensor_new(MU_I64, 0, NULL, &value); }
 
 // Outside of traces, errors name the id and the variable.
 static mu_status check_ids(const mu_variable *variable, const mu_tensor *ids)
@@ -338,18 +336,17 @@ static mu_status need_div_layout(const mu_variable *variable)
             return mu__error(MU_UNIMPLEMENTED,
                              "'%s' cannot be scattered into: part %d begins at row %lld, and an even division of %lld "
                              "rows into %d parts begins it at row %lld; make the variable with a partitioner",
-                             variable->resource.name, i, (long long)variable->shards[i]->slice->offset,
-                             (long long)rows, variable->n_shards,
-                             (long long)mu__div_begin(rows, variable->n_shards, i));
+                             variable->resource.name, i, (long long)variable->shards[i]->slice->offset, (long long)rows,
+                             variable->n_shards, (long long)mu__div_begin(rows, variable->n_shards, i));
     return MU_OK;
 }
 
 mu_status mu__sharded_scatter(mu_variable *variable, int kind, mu_tensor *indices, mu_tensor *values)
 {
     static mu_status (*const scatters[])(mu_variable *, mu_tensor *, mu_tensor *) = {
-        [MU_SCATTER_ADD] = mu_variable_scatter_add, [MU_SCATTER_SUB] = mu_variable_scatter_sub,
-        [MU_SCATTER_MUL] = mu_variable_scatter_mul, [MU_SCATTER_DIV] = mu_variable_scatter_div,
-        [MU_SCATTER_MIN] = mu_variable_scatter_min, [MU_SCATTER_MAX] = mu_variable_scatter_max,
+        [MU_SCATTER_ADD] = mu_variable_scatter_add,      [MU_SCATTER_SUB] = mu_variable_scatter_sub,
+        [MU_SCATTER_MUL] = mu_variable_scatter_mul,      [MU_SCATTER_DIV] = mu_variable_scatter_div,
+        [MU_SCATTER_MIN] = mu_variable_scatter_min,      [MU_SCATTER_MAX] = mu_variable_scatter_max,
         [MU_SCATTER_UPDATE] = mu_variable_scatter_update};
     const int n = variable->n_shards;
     routed r = {0};

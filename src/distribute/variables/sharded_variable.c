@@ -41,8 +41,8 @@ static bool can_ask_all(const mu_variable *variable)
 {
     bool served = !mu__context()->trace && !mu__context()->tape && !mu__context()->replica;
     for (int i = 0; i < variable->n_shards; i++)
-        served = served && variable->shards[i]->resource.kind == &mu__remote_variable_kind &&
-                 !variable->shards[i]->in_doubt;
+        served =
+            served && variable->shards[i]->resource.kind == &mu__remote_variable_kind && !variable->shards[i]->in_doubt;
     return served;
 }
 
@@ -56,8 +56,7 @@ static mu_status ask_all(const mu_variable *variable, mu_update kind, mu_tensor 
         parts[i] = &variable->shards[i]->resource;
         rows[i] = mu__rows_of_part(variable->shards[i], value);
     }
-    const mu_status status =
-        mu__pending() ? mu_error_code() : mu__remote_update_each(ops[kind], n, parts, rows);
+    const mu_status status = mu__pending() ? mu_error_code() : mu__remote_update_each(ops[kind], n, parts, rows);
     mu__free(parts);
     mu__free(rows);
     return status;
@@ -77,8 +76,8 @@ static mu_status sharded_update(mu_variable *variable, mu_update kind, mu_tensor
     return mu__update_parts(variable, kind, value, update_part);
 }
 
-static const mu_variable_rules sharded_rules = {.read = sharded_read, .update = sharded_update,
-                                                 .scatter = mu__sharded_scatter};
+static const mu_variable_rules sharded_rules = {
+    .read = sharded_read, .update = sharded_update, .scatter = mu__sharded_scatter};
 
 // ---- Made of existing variables -----------------------------------------------------------------
 
@@ -87,12 +86,15 @@ static mu_status check_part(const mu_variable *first, const mu_variable *part, i
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
     if (!part || !mu__is(part, &mu__variable_type) || part->n_shards > 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_sharded_variable_of: element %d is %s; give plain variables only", i,
-                         !part ? "NULL" : mu__is(part, &mu__variable_type) ? "sharded itself" : "not a variable");
+                         !part                              ? "NULL"
+                         : mu__is(part, &mu__variable_type) ? "sharded itself"
+                                                            : "not a variable");
     mu_shape shape = part->resource.spec.shape;
     const mu_spec *like = &first->resource.spec;
     if (part->slice)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_sharded_variable_of: '%s' is a part of '%s' already; make a new "
-                         "variable for each part", part->resource.name, part->slice->full_name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_sharded_variable_of: '%s' is a part of '%s' already; make a new variable for each part",
+                         part->resource.name, part->slice->full_name);
     if (shape.rank < 1)
         return mu__error(MU_INVALID_ARGUMENT, "mu_sharded_variable_of: '%s' is a scalar, which has no rows",
                          part->resource.name);
@@ -100,10 +102,11 @@ static mu_status check_part(const mu_variable *first, const mu_variable *part, i
     shape.dims[0] = like->shape.dims[0];
     if (part->resource.spec.dtype == like->dtype && mu__shape_equal(&shape, &like->shape))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_sharded_variable_of: '%s' is %s%s and '%s' is %s%s; parts agree in type "
-                     "and in every dimension but the first", first->resource.name, mu_dtype_name(like->dtype),
-                     mu__shape_text(&like->shape, wanted), part->resource.name,
-                     mu_dtype_name(part->resource.spec.dtype), seen);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_sharded_variable_of: '%s' is %s%s and '%s' is %s%s; parts agree in type and in every "
+                     "dimension but the first",
+                     first->resource.name, mu_dtype_name(like->dtype), mu__shape_text(&like->shape, wanted),
+                     part->resource.name, mu_dtype_name(part->resource.spec.dtype), seen);
 }
 
 static mu_status check_parts(int n, mu_variable *const *variables)
@@ -114,8 +117,9 @@ static mu_status check_parts(int n, mu_variable *const *variables)
         MU_TRY(check_part(variables[0], variables[i], i));
         for (int k = 0; k < i; k++)
             if (variables[k] == variables[i])
-                return mu__error(MU_INVALID_ARGUMENT, "mu_sharded_variable_of: '%s' is given twice; make a new "
-                                 "variable for each part", variables[i]->resource.name);
+                return mu__error(MU_INVALID_ARGUMENT,
+                                 "mu_sharded_variable_of: '%s' is given twice; make a new variable for each part",
+                                 variables[i]->resource.name);
     }
     return MU_OK;
 }
@@ -169,8 +173,8 @@ mu_variable *mu_sharded_variable_of(int n, mu_variable *const *variables, const 
 typedef struct making {
     mu_sharded_variable_args args;
     const char *name;
-    mu_spec spec;          // of the whole variable
-    mu_tensor *whole;      // its value; NULL: ask the function for each part
+    mu_spec spec;     // of the whole variable
+    mu_tensor *whole; // its value; NULL: ask the function for each part
     int64_t parts;
 } making;
 
@@ -188,11 +192,11 @@ static mu_status find_spec(making *m)
 {
     const mu_sharded_variable_args *args = &m->args;
     if (args->initial_value && args->initial_value_fn)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': initial_value and initial_value_fn are both given; give "
-                         "one", m->name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s': initial_value and initial_value_fn are both given; give one", m->name);
     if (!args->initial_value && !args->initial_value_fn)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': initial_value is NULL; give a tensor, or "
-                         "initial_value_fn", m->name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s': initial_value is NULL; give a tensor, or initial_value_fn", m->name);
     m->whole = args->initial_value;
     if (args->initial_value_fn && args->shape && args->dtype != MU_DTYPE_DEFAULT) {
         m->spec = (mu_spec){.dtype = args->dtype, .shape = *args->shape};
@@ -208,9 +212,10 @@ static void warn_of_size(const making *m)
 {
     enum { LARGE = 1000000000 };
     if (mu__elements(&m->spec.shape) > LARGE)
-        mu__log(MU_LOG_WARNING, "variable '%s': its initial value has %lld elements and is made whole; an "
-                "initial_value_fn that returns one part at a time needs less memory", m->name,
-                (long long)mu__elements(&m->spec.shape));
+        mu__log(MU_LOG_WARNING,
+                "variable '%s': its initial value has %lld elements and is made whole; an initial_value_fn that "
+                "returns one part at a time needs less memory",
+                m->name, (long long)mu__elements(&m->spec.shape));
 }
 
 // The rows of part i of an initial value, which is the part's own or the whole.
@@ -232,9 +237,10 @@ static mu_tensor *part_value(const making *m, int64_t i)
         warn_of_size(m);
         return mu__rows_of(value, begin, info.shape.dims[0]);
     }
-    mu__error(MU_INVALID_ARGUMENT, "variable '%s': initial_value_fn returned %s%s for part %lld; return the part, "
-              "%s%s, or the whole value", m->name, mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen),
-              (long long)i, mu_dtype_name(info.dtype), mu__shape_text(&info.shape, wanted));
+    mu__error(MU_INVALID_ARGUMENT,
+              "variable '%s': initial_value_fn returned %s%s for part %lld; return the part, %s%s, or the whole value",
+              m->name, mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen), (long long)i,
+              mu_dtype_name(info.dtype), mu__shape_text(&info.shape, wanted));
     return NULL;
 }
 
@@ -292,13 +298,17 @@ mu_variable *mu_sharded_variable_new_with(const mu_sharded_variable_args *given)
     if (!m.args.partitioner && strategy && strategy->servers)
         m.args.partitioner = strategy->servers->partitioner;
     if (!mu__trace_may_make_variables()) {
-        mu__error(MU_FAILED_PRECONDITION, "variable '%s' is made in a later trace of a function, but only the first "
-                  "may make variables; make it once, before the function, and keep it", m.name);
+        mu__error(MU_FAILED_PRECONDITION,
+                  "variable '%s' is made in a later trace of a function, but only the first may make variables; make "
+                  "it once, before the function, and keep it",
+                  m.name);
         return NULL;
     }
     if (m.args.initial_value && m.args.initial_value->node) {
-        mu__error(MU_FAILED_PRECONDITION, "variable '%s': the initial value is a symbolic tensor of the trace in "
-                  "progress; make the variable outside the function, or from a constant", m.name);
+        mu__error(MU_FAILED_PRECONDITION,
+                  "variable '%s': the initial value is a symbolic tensor of the trace in progress; make the variable "
+                  "outside the function, or from a constant",
+                  m.name);
         return NULL;
     }
     mu_suspended suspended = mu__trace_suspend();
@@ -309,10 +319,7 @@ mu_variable *mu_sharded_variable_new_with(const mu_sharded_variable_args *given)
 
 // ---- Parts --------------------------------------------------------------------------------------
 
-int mu_variable_shard_count(const mu_variable *variable)
-{
-    return variable ? variable->n_shards : 0;
-}
+int mu_variable_shard_count(const mu_variable *variable) { return variable ? variable->n_shards : 0; }
 
 static bool has_shard(const mu_variable *variable, int i, const char *function)
 {

@@ -17,10 +17,12 @@ mu_type mu__embedding_table_type = {.name = "embedding table", .destroy = table_
 // ---- Options ------------------------------------------------------------------------------------
 
 static const char constructor[] = "mu_embedding_table_new";
-static const char *const optimizers[] = {[MU_TABLE_SGD] = "sgd", [MU_TABLE_ADAGRAD] = "adagrad",
-                                         [MU_TABLE_ROWWISE_ADAGRAD] = "rowwise_adagrad", [MU_TABLE_ADAM] = "adam"};
-static const char *const initializers[] = {[MU_TABLE_UNIFORM] = "uniform", [MU_TABLE_NORMAL] = "normal",
-                                           [MU_TABLE_ZEROS] = "zeros"};
+static const char *const optimizers[] = {[MU_TABLE_SGD] = "sgd",
+                                         [MU_TABLE_ADAGRAD] = "adagrad",
+                                         [MU_TABLE_ROWWISE_ADAGRAD] = "rowwise_adagrad",
+                                         [MU_TABLE_ADAM] = "adam"};
+static const char *const initializers[] = {
+    [MU_TABLE_UNIFORM] = "uniform", [MU_TABLE_NORMAL] = "normal", [MU_TABLE_ZEROS] = "zeros"};
 
 static mu_status read_word(const char *given, int n, const char *const *words, int standard, const char *what,
                            int64_t *out)
@@ -108,9 +110,10 @@ mu_resource *mu__make_served_table(const mu_strategy *strategy, const mu_table_o
 mu_resource *mu__refuse_table(const mu_strategy *strategy, const mu_table_options *options, const char *name)
 {
     (void)options;
-    mu__error(MU_UNIMPLEMENTED, "%s: '%s' would be another table on each of the %d workers of %s; use "
-              "ParameterServerStrategy, whose servers all workers reach", constructor, name, strategy->n_workers,
-              strategy->ops->name);
+    mu__error(MU_UNIMPLEMENTED,
+              "%s: '%s' would be another table on each of the %d workers of %s; use ParameterServerStrategy, whose "
+              "servers all workers reach",
+              constructor, name, strategy->n_workers, strategy->ops->name);
     return NULL;
 }
 
@@ -166,7 +169,7 @@ mu_tensor *mu_embedding_table_lookup_with(const mu_embedding_table_lookup_args *
     mu_tensor *keys = mu_cast(args.keys, MU_I64);
     attrs.read_only = args.read_only;
     return mu__apply(&mu_op_embedding_table_lookup, &attrs, 1, &keys, 1, &args.table->resource, &rows) == MU_OK ? rows
-                                                                                                               : NULL;
+                                                                                                                : NULL;
 }
 
 mu_status mu_embedding_table_apply_gradients_with(const mu_embedding_table_apply_gradients_args *given)

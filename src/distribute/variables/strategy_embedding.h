@@ -8,7 +8,7 @@
 
 struct mu_embedding_table {
     mu_object object;
-    mu_resource *resource;     // retained; a mu_table, or a table on servers
+    mu_resource *resource; // retained; a mu_table, or a table on servers
     mu_table_options options;
 };
 extern mu_type mu__embedding_table_type;

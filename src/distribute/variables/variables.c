@@ -8,15 +8,9 @@
 
 #include <muster/ops.h>
 
-static bool in_replica(void)
-{
-    return mu__context()->replica != NULL;
-}
+static bool in_replica(void) { return mu__context()->replica != NULL; }
 
-static mu_strategy *owner_of(const mu_variable *variable)
-{
-    return variable->owner;
-}
+static mu_strategy *owner_of(const mu_variable *variable) { return variable->owner; }
 
 const char *mu__update_function(mu_update kind)
 {
@@ -37,12 +31,12 @@ mu_status mu__need_own_replica(const mu_variable *variable)
     const mu_strategy_replica *replica = mu__replica();
     if (!replica || replica->strategy == owner_of(variable) || mu__is_whole_by_default(variable))
         return MU_OK;
-    return mu__error(MU_FAILED_PRECONDITION,
-                     "variable '%s' of %s is assigned on a replica of %s%s, which has no component of it; strategies "
-                     "may not be mixed. Assign it outside of the function, or call the function in MU_SCOPE of the "
-                     "variable's strategy",
-                     variable->resource.name, mu_strategy_name(owner_of(variable)),
-                     mu__another(owner_of(variable), replica->strategy), mu_strategy_name(replica->strategy));
+    return mu__error(
+        MU_FAILED_PRECONDITION,
+        "variable '%s' of %s is assigned on a replica of %s%s, which has no component of it; strategies may not be "
+        "mixed. Assign it outside of the function, or call the function in MU_SCOPE of the variable's strategy",
+        variable->resource.name, mu_strategy_name(owner_of(variable)),
+        mu__another(owner_of(variable), replica->strategy), mu_strategy_name(replica->strategy));
 }
 
 // Likewise, a replica of another strategy would see one component of those that make up the value.
@@ -170,7 +164,7 @@ static mu_tensor *aggregate(const mu_variable *variable, mu_update kind, mu_tens
 typedef struct assignment {
     mu_variable *variable;
     mu_update kind;
-    bool plain;  // a replica's value was made outside of its function
+    bool plain; // a replica's value was made outside of its function
 } assignment;
 
 // `access` describes the access in errors, and to other workers.
@@ -265,8 +259,8 @@ mu_tensor *mu__variable_component(mu_variable *variable, int i)
 static void refuse_read(const mu_variable *variable)
 {
     mu__error(MU_INVALID_ARGUMENT,
-              "variable '%s' is ON_READ with aggregation NONE, so replicas have no value in common; choose SUM, "
-              "MEAN or ONLY_FIRST_REPLICA",
+              "variable '%s' is ON_READ with aggregation NONE, so replicas have no value in common; choose SUM, MEAN "
+              "or ONLY_FIRST_REPLICA",
               variable->resource.name);
 }
 
@@ -339,8 +333,8 @@ static mu_status on_read_update(mu_variable *variable, mu_update kind, mu_tensor
         return update_components(variable, kind, value);
     if (kind != MU_UPDATE_ASSIGN)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "variable '%s' is ON_READ with aggregation SUM: outside of replicas it can be assigned, "
-                         "but not added to; add inside the function",
+                         "variable '%s' is ON_READ with aggregation SUM: outside of replicas it can be assigned, but "
+                         "not added to; add inside the function",
                          variable->resource.name);
     mu_tensor *share = mu__divide_by_count(value, owner_of(variable)->n_replicas);
     return share ? update_components(variable, kind, share) : mu_error_code();
@@ -353,11 +347,11 @@ static mu_status refuse_integer_mean_on_read(const mu_variable_args *args)
     if (args->synchronization != MU_SYNCHRONIZATION_ON_READ || args->aggregation != MU_AGGREGATION_MEAN ||
         mu__dtype_is_float(dtype))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "variable '%s' is ON_READ with aggregation MEAN and type %s, but the mean of what its replicas "
-                     "hold may be a fraction, which that type cannot hold; make it a float, or choose SUM or "
-                     "ONLY_FIRST_REPLICA",
-                     args->name ? args->name : "Variable", mu_dtype_name(dtype));
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "variable '%s' is ON_READ with aggregation MEAN and type %s, but the mean of what its replicas hold may be a "
+        "fraction, which that type cannot hold; make it a float, or choose SUM or ONLY_FIRST_REPLICA",
+        args->name ? args->name : "Variable", mu_dtype_name(dtype));
 }
 
 const mu_variable_rules mu__on_read_rules = {
@@ -446,8 +440,8 @@ static mu_variable *make_variable(const mu_strategy_scope *scope, const mu_varia
     if (!scope->mixed)
         return scope->strategy->ops->make_variable(scope->strategy, args);
     mu__error(MU_FAILED_PRECONDITION,
-              "variable '%s' is made in a scope of %s that was opened inside one of the default strategy; "
-              "strategies may not be mixed",
+              "variable '%s' is made in a scope of %s that was opened inside one of the default strategy; strategies "
+              "may not be mixed",
               args->name ? args->name : "Variable", mu_strategy_name(scope->strategy));
     return NULL;
 }

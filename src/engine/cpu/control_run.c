@@ -6,10 +6,7 @@
 #include "engine/cpu/plan.h"
 #include "engine/cpu/control_run.h"
 
-bool mu__is_control(const mu_op *op)
-{
-    return (op->flags & MU_OP_CONTROL) != 0;
-}
+bool mu__is_control(const mu_op *op) { return (op->flags & MU_OP_CONTROL) != 0; }
 
 struct control *mu__control_new(mu_device *device, const mu_node *node)
 {
@@ -73,10 +70,7 @@ void mu__body_specs(const struct control *c, int b, const mu_spec *in, mu_spec *
         out[own + i] = in[c->bodies.first_captured + i];
 }
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
+static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 // Compiles a plan for each body. A branch with invalid shapes fails only if it is taken (run_cond).
 static mu_status plan_bodies(struct control *c, const mu_spec *in)
@@ -158,12 +152,10 @@ mu_status mu__loop_limit(const mu_node *node, int64_t asked, int64_t rows, bool 
     *limit = asked;
     if (asked < 0)
         return mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' has the limit %lld; it must be at least 0",
-                         node->graph->name,
-                         (long long)asked);
+                         node->graph->name, (long long)asked);
     if ((loop->n_slices > 0 || (stacks && rows >= 0)) && asked > rows)
         return mu__error(MU_INVALID_ARGUMENT, "a loop of '%s' may make %lld iterations, but there are %lld rows",
-                         node->graph->name,
-                         (long long)asked, (long long)rows);
+                         node->graph->name, (long long)asked, (long long)rows);
     return MU_OK;
 }
 
@@ -182,8 +174,8 @@ static int64_t rows_of(const mu_kernel *k)
 
 static void *row(const mu_view *stack, int64_t i)
 {
-    const size_t bytes = (size_t)mu__elements_between(&stack->shape, 1,
-                                                      stack->shape.rank) * mu_dtype_bytes(stack->dtype);
+    const size_t bytes =
+        (size_t)mu__elements_between(&stack->shape, 1, stack->shape.rank) * mu_dtype_bytes(stack->dtype);
     return (char *)stack->data + (size_t)i * bytes;
 }
 
@@ -244,8 +236,8 @@ static mu_status run_loop(const struct control *c, const mu_kernel *k, const cpu
     const mu_loop_attrs *loop = k->attrs;
     const cpu_call inner = inner_call(c, call);
     int64_t limit, iteration = 0;
-    MU_TRY(mu__loop_limit(c->node, *(const int64_t *)k->in[0].data, rows_of(k), k->n_out > 1 + loop->n_carried,
-                          &limit));
+    MU_TRY(
+        mu__loop_limit(c->node, *(const int64_t *)k->in[0].data, rows_of(k), k->n_out > 1 + loop->n_carried, &limit));
     for (; iteration < limit; iteration++) {
         bool more = true;
         bind_iteration(c, k, iteration, loop->reverse ? limit - 1 - iteration : iteration);

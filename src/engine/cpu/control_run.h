@@ -12,8 +12,8 @@ struct control {
     const mu_node *node;
     mu_bodies bodies;
     nested *plans[2];
-    mu_plan *fixed[2];   // if all shapes are known at compile time
-    void **in;           // addresses of a body's inputs; `destinations` has those of its results
+    mu_plan *fixed[2]; // if all shapes are known at compile time
+    void **in;         // addresses of a body's inputs; `destinations` has those of its results
     void **destinations;
     mu_spec *specs;
 };
@@ -23,9 +23,9 @@ struct control {
 typedef struct tensor_array {
     mu_spec row;
     size_t row_bytes;
-    int loose;               // number of first axes that may differ between rows
+    int loose; // number of first axes that may differ between rows
     int64_t rows, capacity;
-    int64_t filled_from;     // rows [filled_from, rows) are written
+    int64_t filled_from; // rows [filled_from, rows) are written
     char *data;
 } tensor_array;
 

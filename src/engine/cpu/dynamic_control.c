@@ -15,8 +15,14 @@ static mu_spec *inferred(const struct control *c, const mu_spec *specs)
         return NULL;
     for (int i = 0; i < node->n_resources; i++)
         out[node->n_out + i] = node->graph->resources.items[node->resources[i]]->spec;
-    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                      .n_resources = node->n_resources, .in = specs, .resources = out + node->n_out, .out = out};
+    mu_infer infer = {.op = node->op,
+                      .attrs = node->attrs,
+                      .n_in = node->n_in,
+                      .n_out = node->n_out,
+                      .n_resources = node->n_resources,
+                      .in = specs,
+                      .resources = out + node->n_out,
+                      .out = out};
     if (mu__infer_call(&infer) == MU_OK)
         return out;
     mu__free(out);
@@ -77,11 +83,11 @@ typedef struct iterations {
     const cpu_call *call;
     const mu_loop_attrs *loop;
     int carried, n_stacks;
-    int64_t rows;           // of stacks, if known; otherwise -1
-    void *const *in;        // the node's inputs
+    int64_t rows;    // of stacks, if known; otherwise -1
+    void *const *in; // the node's inputs
     const mu_spec *specs;
-    mu_tensor **values;     // current loop variables; NULL: still the node's inputs
-    mu_tensor **results;    // of one iteration
+    mu_tensor **values;  // current loop variables; NULL: still the node's inputs
+    mu_tensor **results; // of one iteration
     tensor_array *stacks;
 } iterations;
 
@@ -122,8 +128,8 @@ static mu_status make_iteration(iterations *t, int64_t index)
     }
     for (int k = 0; k < t->n_stacks; k++) {
         if (status == MU_OK)
-            status = mu__tensor_array_write(&t->stacks[k], index, t->results[t->carried + k], t->rows,
-                                            t->c->node->graph);
+            status =
+                mu__tensor_array_write(&t->stacks[k], index, t->results[t->carried + k], t->rows, t->c->node->graph);
         mu_release(t->results[t->carried + k]);
     }
     return status;
@@ -197,8 +203,13 @@ static mu_status dynamic_loop(struct control *c, const cpu_call *call, void *con
                               mu_tensor **out)
 {
     const mu_loop_attrs *loop = c->node->attrs;
-    iterations t = {.c = c, .call = call, .loop = loop, .carried = (int)loop->n_carried, .in = in, .specs = specs,
-               .n_stacks = c->node->n_out - 1 - (int)loop->n_carried};
+    iterations t = {.c = c,
+                    .call = call,
+                    .loop = loop,
+                    .carried = (int)loop->n_carried,
+                    .in = in,
+                    .specs = specs,
+                    .n_stacks = c->node->n_out - 1 - (int)loop->n_carried};
     const size_t n = (size_t)c->node->n_out + 1;
     mu_status status = MU_RESOURCE_EXHAUSTED;
     int64_t limit, made = 0;

@@ -8,21 +8,21 @@
 #include "ops/core/loops.h"
 
 struct dynamic_plan {
-    const mu_node *node;       // in the whole graph
+    const mu_node *node; // in the whole graph
     mu_plan *head;
     nested *rest;
-    struct control *control;   // for an op with bodies
-    int n_in, n_live;          // inputs of the whole graph; values that the head leaves
+    struct control *control; // for an op with bodies
+    int n_in, n_live;        // inputs of the whole graph; values that the head leaves
     mu_edge *live;
-    void **in;                 // inputs of the rest: graph inputs, live values, the op's outputs
+    void **in; // inputs of the rest: graph inputs, live values, the op's outputs
     mu_spec *specs;
-    mu_tensor **tensors;       // the live values and outputs during a run
+    mu_tensor **tensors; // the live values and outputs during a run
     mu_tensor **in_tensors;
 };
 
 // ---- Cutting ------------------------------------------------------------------------------------
 
-static bool is_free(const mu_node *node)  // its values need not be passed over the cut
+static bool is_free(const mu_node *node) // its values need not be passed over the cut
 {
     return node->op == &mu_op_input || node->op == &mu_op_constant;
 }
@@ -65,10 +65,7 @@ typedef struct part {
     mu_edge *copies;
 } part;
 
-static mu_edge *copy_of(const part *p, mu_edge edge)
-{
-    return &p->copies[p->first[edge.node->id] + edge.output];
-}
+static mu_edge *copy_of(const part *p, mu_edge edge) { return &p->copies[p->first[edge.node->id] + edge.output]; }
 
 static mu_status add_input(part *p, mu_edge edge)
 {
@@ -120,7 +117,9 @@ static mu_status copy_part(part *p, int begin, int end, int n_extra, const mu_ed
 static mu_graph *make_part(const mu_plan *plan, bool behind, const struct dynamic_plan *dynamic_plan)
 {
     const mu_graph *whole = plan->graph;
-    part p = {.whole = whole, .first = plan->first_value, .graph = mu__graph_new(whole->name),
+    part p = {.whole = whole,
+              .first = plan->first_value,
+              .graph = mu__graph_new(whole->name),
               .copies = mu__calloc((size_t)plan->n_values + 1, sizeof *p.copies)};
     mu_status status = p.graph && p.copies ? MU_OK : MU_RESOURCE_EXHAUSTED;
     const int cut = dynamic_plan->node->id;
@@ -149,8 +148,10 @@ mu_status mu__dynamic_new(mu_plan *plan, const mu_spec *inputs)
         return MU_RESOURCE_EXHAUSTED;
     *dynamic_plan = (struct dynamic_plan){.node = node, .n_in = (int)plan->graph->inputs.n};
     if (!node->op->measure && !mu__is_control(node->op)) {
-        mu__error(MU_UNIMPLEMENTED, "op %s in '%s' leaves the shape of an output unknown for known inputs, and cannot "
-                  "say it before it runs", node->op->name, plan->graph->name);
+        mu__error(
+            MU_UNIMPLEMENTED,
+            "op %s in '%s' leaves the shape of an output unknown for known inputs, and cannot say it before it runs",
+            node->op->name, plan->graph->name);
         mu__error_add_site(mu__node_site(node));
         return mu_error_code();
     }
@@ -163,8 +164,8 @@ mu_status mu__dynamic_new(mu_plan *plan, const mu_spec *inputs)
     if (!dynamic_plan->in || !dynamic_plan->specs || !dynamic_plan->tensors || !dynamic_plan->in_tensors)
         return MU_RESOURCE_EXHAUSTED;
     memcpy(dynamic_plan->specs, inputs, sizeof *inputs * (size_t)dynamic_plan->n_in);
-    mu_graph *before = make_part(plan, false, dynamic_plan), *behind = before ? make_part(plan, true,
-                                                                                          dynamic_plan) : NULL;
+    mu_graph *before = make_part(plan, false, dynamic_plan),
+             *behind = before ? make_part(plan, true, dynamic_plan) : NULL;
     if (before)
         dynamic_plan->head = mu__cpu_compile(plan->device, before, inputs, dynamic_plan->n_in);
     if (behind)
@@ -173,8 +174,9 @@ mu_status mu__dynamic_new(mu_plan *plan, const mu_spec *inputs)
     mu_release(behind);
     if (dynamic_plan->rest && mu__is_control(node->op))
         dynamic_plan->control = mu__control_new(plan->device, node);
-    return dynamic_plan->head && dynamic_plan->rest && (dynamic_plan->control || !mu__is_control(node->op)) ? MU_OK :
-        mu_error_code();
+    return dynamic_plan->head && dynamic_plan->rest && (dynamic_plan->control || !mu__is_control(node->op))
+               ? MU_OK
+               : mu_error_code();
 }
 
 void mu__dynamic_free(struct dynamic_plan *dynamic_plan)
@@ -188,8 +190,8 @@ void mu__dynamic_free(struct dynamic_plan *dynamic_plan)
 
 size_t mu__dynamic_bytes(const struct dynamic_plan *dynamic_plan)
 {
-    const size_t head = mu__cpu_bytes(dynamic_plan->head) +
-        (dynamic_plan->control ? mu__control_bytes(dynamic_plan->control) : 0);
+    const size_t head =
+        mu__cpu_bytes(dynamic_plan->head) + (dynamic_plan->control ? mu__control_bytes(dynamic_plan->control) : 0);
     return MU_MAX(head, mu__nested_bytes(dynamic_plan->rest));
 }
 
@@ -219,8 +221,14 @@ static mu_status run_measured(const mu_plan *plan, mu_kernel *kernel, mu_view *v
                               mu_tensor **results)
 {
     const mu_node *node = plan->dynamic_plan->node;
-    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                      .n_resources = node->n_resources, .in = in, .resources = out + node->n_out, .out = out};
+    mu_infer infer = {.op = node->op,
+                      .attrs = node->attrs,
+                      .n_in = node->n_in,
+                      .n_out = node->n_out,
+                      .n_resources = node->n_resources,
+                      .in = in,
+                      .resources = out + node->n_out,
+                      .out = out};
     for (int r = 0; r < node->n_resources; r++)
         out[node->n_out + r] = plan->graph->resources.items[node->resources[r]]->spec;
     MU_TRY(mu__infer_call(&infer));
@@ -291,15 +299,21 @@ static mu_status run_node(const mu_plan *plan, const cpu_call *call, mu_tensor *
     const bool holds = status == MU_OK && !dynamic_plan->control && !is_remote && node->n_resources > 0;
     if (holds)
         status = hold_resources(plan, call->run->replica, (mu_buffer **)(data + node->n_in), resources);
-    mu_kernel kernel = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = views,
-                        .n_resources = node->n_resources, .resources = resources,
-                        .team = &plan->device->team, .collective = call->run->collective, .number = node->number,
+    mu_kernel kernel = {.op = node->op,
+                        .attrs = node->attrs,
+                        .n_in = node->n_in,
+                        .n_out = node->n_out,
+                        .in = views,
+                        .n_resources = node->n_resources,
+                        .resources = resources,
+                        .team = &plan->device->team,
+                        .collective = call->run->collective,
+                        .number = node->number,
                         .replica = call->run->replica_id};
     if (status == MU_OK)
         status = dynamic_plan->control ? mu__control_dynamic(dynamic_plan->control, call, data, specs, results)
                  : is_remote           ? mu__remote_effect_apply(plan->graph, node, &kernel, results)
-                                       : run_and_free(plan, &kernel, views + node->n_in, specs, specs + node->n_in,
-                                                      results);
+                             : run_and_free(plan, &kernel, views + node->n_in, specs, specs + node->n_in, results);
     if (holds)
         status = leave_resources(plan, call->run->replica, (mu_buffer **)(data + node->n_in), status);
     mu__free(data);
@@ -329,8 +343,8 @@ static void mark_node(const mu_plan *plan, const mu_node *node, int replica)
 static mu_status run_parts(mu_plan *plan, const cpu_call *call, bool *begun)
 {
     struct dynamic_plan *dynamic_plan = plan->dynamic_plan;
-    const cpu_call head = {.run = call->run, .in = call->in, .out = dynamic_plan->tensors + dynamic_plan->n_in,
-        .depth = call->depth};
+    const cpu_call head = {
+        .run = call->run, .in = call->in, .out = dynamic_plan->tensors + dynamic_plan->n_in, .depth = call->depth};
     const int behind = dynamic_plan->n_in + dynamic_plan->n_live;
     memcpy(dynamic_plan->in, call->in, sizeof *dynamic_plan->in * (size_t)dynamic_plan->n_in);
     MU_TRY(mu__cpu_call(dynamic_plan->head, &head));

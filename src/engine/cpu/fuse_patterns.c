@@ -8,9 +8,9 @@
 
 // The users of each node: lists in one array; graph outputs are flagged separately.
 typedef struct users {
-    int *first;         // [nodes + 1] into items
+    int *first; // [nodes + 1] into items
     mu_node **items;
-    bool *is_output;    // [nodes]
+    bool *is_output; // [nodes]
 } users;
 
 static void free_users(users *u)
@@ -25,7 +25,8 @@ static mu_status find_users(const mu_graph *graph, users *u)
     size_t n = graph->nodes.n, edges = 0;
     for (size_t i = 0; i < n; i++)
         edges += (size_t)graph->nodes.items[i]->n_in;
-    *u = (users){.first = mu__calloc(n + 2, sizeof *u->first), .items = mu__calloc(edges + 1, sizeof *u->items),
+    *u = (users){.first = mu__calloc(n + 2, sizeof *u->first),
+                 .items = mu__calloc(edges + 1, sizeof *u->items),
                  .is_output = mu__calloc(n + 1, sizeof *u->is_output)};
     if (!u->first || !u->items || !u->is_output)
         return MU_RESOURCE_EXHAUSTED;
@@ -61,7 +62,7 @@ static bool is_edge(mu_edge edge, const mu_node *node, int output)
 // Products, and what they are with a bias.
 static const struct biased_product {
     const mu_op *product, *biased;
-    int rank;  // of the result; 0: any
+    int rank; // of the result; 0: any
 } biased_products[] = {
     {&mu_op_conv2d, &mu__op_conv2d_bias, 0},
     {&mu_op_matmul, &mu__op_matmul_bias, 2},
@@ -116,7 +117,7 @@ static bool two_by_two(const mu_node *pool)
 // A pool after a ReLU, and their gradient ops.
 typedef struct relu_pool {
     mu_node *pool, *relu;
-    mu_node *unpool;      // max_pool2d_grad; NULL in graphs without gradients
+    mu_node *unpool; // max_pool2d_grad; NULL in graphs without gradients
     mu_node *relu_grad;
 } relu_pool;
 
@@ -166,7 +167,7 @@ static mu_status fuse_relu_pool(mu_graph *graph, const users *u, mu_node *pool)
         return MU_OK;
     const mu_edge in[] = {m.unpool->in[0], {.node = pool, .output = 1}, x};
     MU_TRY(mu__graph_rewrite(m.relu_grad, &mu__op_relu_max_pool2d_grad, NULL, 3, in));
-    MU_EACH_USER(u, m.relu_grad, user)  // the fused gradient also computes the bias gradient
+    MU_EACH_USER(u, m.relu_grad, user) // the fused gradient also computes the bias gradient
         if (user->op == &mu_op_bias_add_grad)
             redirect(graph, user, (mu_edge){.node = m.relu_grad, .output = 1});
     return MU_OK;
@@ -176,7 +177,7 @@ static mu_status fuse_relu_pool(mu_graph *graph, const users *u, mu_node *pool)
 
 typedef struct first_layer {
     mu_node *conv, *pool;
-    mu_node *unpool;        // relu_max_pool2d_grad
+    mu_node *unpool; // relu_max_pool2d_grad
     mu_node *filter_grad;
 } first_layer;
 
@@ -187,10 +188,7 @@ static int64_t plain_channels(const mu_node *conv)
     return mu__plain_convolution(conv->attrs) && w->dims[0] == w->dims[1] && w->dims[0] <= 7 ? w->dims[2] : 0;
 }
 
-static bool few_channels(const mu_node *conv)
-{
-    return plain_channels(conv) >= 1 && plain_channels(conv) <= 4;
-}
+static bool few_channels(const mu_node *conv) { return plain_channels(conv) >= 1 && plain_channels(conv) <= 4; }
 
 // Matches if the convolution's input needs no gradient.
 static bool match_first_layer(const users *u, mu_node *pool, first_layer *m)
@@ -215,8 +213,8 @@ static bool match_first_layer(const users *u, mu_node *pool, first_layer *m)
     MU_EACH_USER(u, m->unpool, user)
         if (user != m->filter_grad)
             for (int k = 0; k < user->n_in; k++)
-                if (is_edge(user->in[k], m->unpool, 0) || (is_edge(user->in[k], m->unpool, 1) && m->filter_grad &&
-                                                           user->id < m->filter_grad->id))
+                if (is_edge(user->in[k], m->unpool, 0) ||
+                    (is_edge(user->in[k], m->unpool, 1) && m->filter_grad && user->id < m->filter_grad->id))
                     return false;
     return m->filter_grad != NULL;
 }
@@ -293,7 +291,7 @@ static mu_status fuse_deep_layer(mu_graph *graph, const users *u, mu_node *unpoo
     const mu_edge in[] = {m.conv->in[0], m.conv->in[1], unpool->in[1], unpool->in[0]};
     const void *attrs = m.conv->attrs;
     redirect(graph, m.input_grad, (mu_edge){.node = rewritten, .output = 2});
-    if (rewritten == m.input_grad)  // the node's first output is now the filter gradient
+    if (rewritten == m.input_grad) // the node's first output is now the filter gradient
         redirect(graph, m.filter_grad, (mu_edge){.node = rewritten, .output = 0});
     MU_EACH_USER(u, unpool, user)
         for (int k = 0; k < user->n_in; k++)
@@ -311,11 +309,11 @@ typedef struct rule {
     mu_status (*apply)(mu_graph *graph, const users *u, mu_node *node);
 } rule;
 static const rule rules[] = {
-    {&mu_op_bias_add, fuse_bias},                     // bias into a convolution or matrix product
-    {&mu_op_max_pool2d, fuse_relu_pool},              // ReLU and 2x2 max pool, and their gradients
-    {&mu__op_relu_max_pool2d, fuse_first_layer},      // first convolution, ReLU and pool
-    {&mu__op_relu_max_pool2d_grad, fuse_deep_layer},  // all gradients of a deeper convolution, ReLU and pool
-    {&mu_op_relu, fuse_relu},                         // ReLU into a product with bias
+    {&mu_op_bias_add, fuse_bias},                    // bias into a convolution or matrix product
+    {&mu_op_max_pool2d, fuse_relu_pool},             // ReLU and 2x2 max pool, and their gradients
+    {&mu__op_relu_max_pool2d, fuse_first_layer},     // first convolution, ReLU and pool
+    {&mu__op_relu_max_pool2d_grad, fuse_deep_layer}, // all gradients of a deeper convolution, ReLU and pool
+    {&mu_op_relu, fuse_relu},                        // ReLU into a product with bias
 };
 
 static mu_status apply_rule(mu_graph *graph, const rule *applied)

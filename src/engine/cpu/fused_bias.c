@@ -5,15 +5,9 @@
 #include "engine/cpu/fused_ops.h"
 #include "ops/spatial/conv.h"
 
-static bool is_convolution(const mu_op *op)
-{
-    return op == &mu__op_conv2d_bias;
-}
+static bool is_convolution(const mu_op *op) { return op == &mu__op_conv2d_bias; }
 
-static const mu_op *product_of(const mu_op *op)
-{
-    return is_convolution(op) ? &mu_op_conv2d : &mu_op_matmul;
-}
+static const mu_op *product_of(const mu_op *op) { return is_convolution(op) ? &mu_op_conv2d : &mu_op_matmul; }
 
 static bool has_relu(const mu_kernel *kernel)
 {
@@ -46,25 +40,13 @@ static mu_status biased_ref(const mu_kernel *kernel)
     return has_relu(kernel) ? mu__run_plain(&mu_op_relu, NULL, kernel, 1, y, 1, y) : MU_OK;
 }
 
-static mu_status biased_prepare(mu_prepare *prepare)
-{
-    return product_of(prepare->op)->cpu.prepare(prepare);
-}
+static mu_status biased_prepare(mu_prepare *prepare) { return product_of(prepare->op)->cpu.prepare(prepare); }
 
-static mu_status biased_run(const mu_kernel *kernel)
-{
-    return product_of(kernel->op)->cpu.run(kernel);
-}
+static mu_status biased_run(const mu_kernel *kernel) { return product_of(kernel->op)->cpu.run(kernel); }
 
-static void release_product(void *state)
-{
-    mu_op_matmul.cpu.release(state);
-}
+static void release_product(void *state) { mu_op_matmul.cpu.release(state); }
 
-static void release_convolution(void *state)
-{
-    mu_op_conv2d.cpu.release(state);
-}
+static void release_convolution(void *state) { mu_op_conv2d.cpu.release(state); }
 
 // ---- Op definitions -----------------------------------------------------------------------------
 
@@ -103,15 +85,28 @@ static const mu_sample conv_samples[] = {
 };
 
 const mu_op mu__op_matmul_bias = {
-    .name = "matmul_bias", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_fields,
-    .infer = biased_infer, .ref = biased_ref, .cpu = {biased_prepare, biased_run, release_product},
+    .name = "matmul_bias",
+    .n_in = 3,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_matmul_attrs),
+    .attrs = matmul_fields,
+    .infer = biased_infer,
+    .ref = biased_ref,
+    .cpu = {biased_prepare, biased_run, release_product},
     .samples = matmul_samples,
 };
 
 const mu_op mu__op_conv2d_bias = {
-    .name = "conv2d_bias", .variant = 2, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = conv_fields,
-    .infer = biased_infer, .ref = biased_ref, .cpu = {biased_prepare, biased_run, release_convolution},
+    .name = "conv2d_bias",
+    .variant = 2,
+    .n_in = 3,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_conv_attrs),
+    .attrs = conv_fields,
+    .infer = biased_infer,
+    .ref = biased_ref,
+    .cpu = {biased_prepare, biased_run, release_convolution},
     .samples = conv_samples,
 };

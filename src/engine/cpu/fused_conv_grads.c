@@ -48,8 +48,11 @@ out:
 
 static mu_conv_pool_shape shape_of(const mu_shape *x, const mu_shape *w)
 {
-    return (mu_conv_pool_shape){.height = x->dims[1], .width = x->dims[2], .in_channels = x->dims[3],
-                                .out_channels = w->dims[3], .kernel = w->dims[0]};
+    return (mu_conv_pool_shape){.height = x->dims[1],
+                                .width = x->dims[2],
+                                .in_channels = x->dims[3],
+                                .out_channels = w->dims[3],
+                                .kernel = w->dims[0]};
 }
 
 // Bytes of a member's private memory: its sums, then the kernel's scratch.
@@ -105,20 +108,35 @@ static mu_status grads_fast(const mu_kernel *kernel)
 
 // ---- Op definitions -----------------------------------------------------------------------------
 
-static const mu_conv_attrs valid = {
-    .strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};
+static const mu_conv_attrs valid = {.strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};
 
 static const mu_sample grads_samples[] = {
-    {.n_in = 4, .in = {{4, {2, 8, 9, 16}}, {4, {3, 3, 16, 5}}, {4, {2, 3, 3, 5}}, {4, {2, 3, 3, 5}}},
-     .low = {-2, -2, 0, -2}, .high = {2, 2, 5, 2}, .dtypes = {0, 0, MU_U8}, .attrs = &valid, .no_grad = 15},
-    {.n_in = 4, .in = {{4, {4, 13, 13, 32}}, {4, {3, 3, 32, 17}}, {4, {4, 5, 5, 17}}, {4, {4, 5, 5, 17}}},
-     .low = {-2, -2, 0, -2}, .high = {2, 2, 5, 2}, .dtypes = {0, 0, MU_U8}, .attrs = &valid, .no_grad = 15},
+    {.n_in = 4,
+     .in = {{4, {2, 8, 9, 16}}, {4, {3, 3, 16, 5}}, {4, {2, 3, 3, 5}}, {4, {2, 3, 3, 5}}},
+     .low = {-2, -2, 0, -2},
+     .high = {2, 2, 5, 2},
+     .dtypes = {0, 0, MU_U8},
+     .attrs = &valid,
+     .no_grad = 15},
+    {.n_in = 4,
+     .in = {{4, {4, 13, 13, 32}}, {4, {3, 3, 32, 17}}, {4, {4, 5, 5, 17}}, {4, {4, 5, 5, 17}}},
+     .low = {-2, -2, 0, -2},
+     .high = {2, 2, 5, 2},
+     .dtypes = {0, 0, MU_U8},
+     .attrs = &valid,
+     .no_grad = 15},
     {0},
 };
 
 const mu_op mu__op_conv2d_relu_pool_grads = {
-    .name = "conv2d_relu_pool_grads", .n_in = 4, .n_out = 3, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
-    .infer = grads_infer, .ref = grads_ref, .cpu = {grads_prepare, grads_fast, NULL},
+    .name = "conv2d_relu_pool_grads",
+    .n_in = 4,
+    .n_out = 3,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_conv_attrs),
+    .attrs = mu__conv_fields,
+    .infer = grads_infer,
+    .ref = grads_ref,
+    .cpu = {grads_prepare, grads_fast, NULL},
     .samples = grads_samples,
 };

@@ -7,7 +7,7 @@
 
 #include "ops/nn/nn.h"
 
-extern const mu_op mu__op_matmul_bias, mu__op_conv2d_bias;  // fused_bias.c
+extern const mu_op mu__op_matmul_bias, mu__op_conv2d_bias; // fused_bias.c
 extern const mu_op mu__op_relu_max_pool2d, mu__op_relu_max_pool2d_grad, mu__op_conv2d_relu_pool,
     mu__op_conv2d_relu_pool_grad, mu__op_conv2d_relu_pool_grads;
 

@@ -12,10 +12,7 @@
 
 static const mu_pool_attrs two = {.window = {2, {2, 2}}, .strides = {2, {2, 2}}, .padding = "valid"};
 
-static size_t bytes_of(const mu_view *view)
-{
-    return (size_t)mu__elements(&view->shape) * mu_dtype_bytes(view->dtype);
-}
+static size_t bytes_of(const mu_view *view) { return (size_t)mu__elements(&view->shape) * mu_dtype_bytes(view->dtype); }
 
 // A view with this shape in newly allocated memory; data is NULL after an error.
 static mu_view temporary(mu_dtype dtype, const mu_shape *shape)
@@ -27,10 +24,10 @@ static mu_view temporary(mu_dtype dtype, const mu_shape *shape)
 
 // Runs the plain loops of another op.
 mu_status mu__run_plain(const mu_op *op, const void *attrs, const mu_kernel *kernel, int n_in, const mu_view *in,
-                           int n_out, const mu_view *out)
+                        int n_out, const mu_view *out)
 {
-    const mu_kernel inner = {.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in, .out = out,
-                             .team = kernel->team};
+    const mu_kernel inner = {
+        .op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in, .out = out, .team = kernel->team};
     return op->ref(&inner);
 }
 
@@ -64,8 +61,8 @@ mu_status mu__pooled_convolution(const mu_infer *infer, const mu_shape *x, const
 mu_status mu__need_marked(const mu_infer *infer, int dy, int mark, const mu_shape *wanted)
 {
     char dy_text[MU_SHAPE_TEXT], wanted_text[MU_SHAPE_TEXT];
-    if (infer->in[mark].dtype == MU_U8 && mu__shape_compatible(&infer->in[dy].shape, wanted)
-        && mu__shape_compatible(&infer->in[mark].shape, wanted))
+    if (infer->in[mark].dtype == MU_U8 && mu__shape_compatible(&infer->in[dy].shape, wanted) &&
+        mu__shape_compatible(&infer->in[mark].shape, wanted))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "%s: dy %s and its uint8 marks must have the shape of the result, %s",
                      infer->op->name, mu__shape_text(&infer->in[dy].shape, dy_text),
@@ -127,10 +124,7 @@ static mu_status relu_pool_infer(mu_infer *infer)
     return forward_outputs(infer, &shape);
 }
 
-static mu_status relu_pool_ref(const mu_kernel *kernel)
-{
-    return pool_and_mark(kernel, &kernel->in[0]);
-}
+static mu_status relu_pool_ref(const mu_kernel *kernel) { return pool_and_mark(kernel, &kernel->in[0]); }
 
 static void relu_pool_images(void *arg, int64_t begin, int64_t end)
 {
@@ -207,7 +201,7 @@ mu_shape mu__convolution_shape(const mu_kernel *kernel, const mu_shape *x, const
 {
     mu_shape shape = {0};
     const mu_status status = convolved_shape(kernel->attrs, x, w, &shape);
-    assert(status == MU_OK);  // the shape rule checked the same window
+    assert(status == MU_OK); // the shape rule checked the same window
     (void)status;
     return shape;
 }
@@ -246,8 +240,11 @@ static mu_status conv_pool_prepare(mu_prepare *prepare)
 
 static mu_conv_pool_shape conv_pool_shape(const mu_shape *x, const mu_shape *w)
 {
-    return (mu_conv_pool_shape){.height = x->dims[1], .width = x->dims[2], .in_channels = x->dims[3],
-                                .out_channels = w->dims[3], .kernel = w->dims[0]};
+    return (mu_conv_pool_shape){.height = x->dims[1],
+                                .width = x->dims[2],
+                                .in_channels = x->dims[3],
+                                .out_channels = w->dims[3],
+                                .kernel = w->dims[0]};
 }
 
 static void conv_pool_images(void *arg, int64_t begin, int64_t end)
@@ -318,8 +315,7 @@ static mu_status conv_pool_grad_fast(const mu_kernel *kernel)
 
 // ---- Op definitions -----------------------------------------------------------------------------
 
-static const mu_conv_attrs valid = {
-    .strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};
+static const mu_conv_attrs valid = {.strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "valid", .groups = 1};
 
 static const mu_sample relu_pool_samples[] = {
     {.n_in = 1, .in = {{4, {2, 6, 4, 3}}}, .no_grad = 1},
@@ -328,8 +324,12 @@ static const mu_sample relu_pool_samples[] = {
 };
 
 static const mu_sample relu_pool_grad_samples[] = {
-    {.n_in = 3, .in = {{4, {2, 3, 2, 3}}, {4, {2, 3, 2, 3}}, {4, {2, 6, 4, 3}}}, .low = {-2, 0}, .high = {2, 5},
-     .dtypes = {0, MU_U8}, .no_grad = 7},
+    {.n_in = 3,
+     .in = {{4, {2, 3, 2, 3}}, {4, {2, 3, 2, 3}}, {4, {2, 6, 4, 3}}},
+     .low = {-2, 0},
+     .high = {2, 5},
+     .dtypes = {0, MU_U8},
+     .no_grad = 7},
     {0},
 };
 
@@ -339,45 +339,76 @@ static const mu_sample conv_pool_samples[] = {
 };
 
 static const mu_sample conv_pool_grad_samples[] = {
-    {.n_in = 4, .in = {{4, {2, 8, 9, 1}}, {4, {2, 3, 3, 16}}, {4, {2, 3, 3, 16}}, {4, {3, 3, 1, 16}}},
-     .low = {-2, 0, -2, -2}, .high = {2, 5, 2, 2}, .dtypes = {0, MU_U8}, .attrs = &valid, .no_grad = 15},
+    {.n_in = 4,
+     .in = {{4, {2, 8, 9, 1}}, {4, {2, 3, 3, 16}}, {4, {2, 3, 3, 16}}, {4, {3, 3, 1, 16}}},
+     .low = {-2, 0, -2, -2},
+     .high = {2, 5, 2, 2},
+     .dtypes = {0, MU_U8},
+     .attrs = &valid,
+     .no_grad = 15},
     {0},
 };
 
 const mu_op mu__op_relu_max_pool2d = {
-    .name = "relu_max_pool2d", .n_in = 1, .n_out = 2, .dtypes = MU_FLOATS,
-    .infer = relu_pool_infer, .ref = relu_pool_ref, .cpu = {mu__prepare_f32, relu_pool_fast, NULL},
+    .name = "relu_max_pool2d",
+    .n_in = 1,
+    .n_out = 2,
+    .dtypes = MU_FLOATS,
+    .infer = relu_pool_infer,
+    .ref = relu_pool_ref,
+    .cpu = {mu__prepare_f32, relu_pool_fast, NULL},
     .samples = relu_pool_samples,
 };
 
 const mu_op mu__op_relu_max_pool2d_grad = {
-    .name = "relu_max_pool2d_grad", .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
+    .name = "relu_max_pool2d_grad",
+    .n_in = 3,
+    .n_out = 2,
+    .dtypes = MU_FLOATS,
     .shape_only = 1u << 2,
-    .infer = relu_pool_grad_infer, .ref = relu_pool_grad_ref,
+    .infer = relu_pool_grad_infer,
+    .ref = relu_pool_grad_ref,
     .cpu = {relu_pool_grad_prepare, relu_pool_grad_fast, NULL},
     .samples = relu_pool_grad_samples,
 };
 
 const mu_op mu__op_conv2d_relu_pool = {
-    .name = "conv2d_relu_pool", .n_in = 3, .n_out = 2, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
-    .infer = conv_pool_infer, .ref = conv_pool_ref, .cpu = {conv_pool_prepare, conv_pool_fast, NULL},
+    .name = "conv2d_relu_pool",
+    .n_in = 3,
+    .n_out = 2,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_conv_attrs),
+    .attrs = mu__conv_fields,
+    .infer = conv_pool_infer,
+    .ref = conv_pool_ref,
+    .cpu = {conv_pool_prepare, conv_pool_fast, NULL},
     .samples = conv_pool_samples,
 };
 
 const mu_op mu__op_conv2d_relu_pool_grad = {
-    .name = "conv2d_relu_pool_grad", .n_in = 4, .n_out = 2, .dtypes = MU_FLOATS,
+    .name = "conv2d_relu_pool_grad",
+    .n_in = 4,
+    .n_out = 2,
+    .dtypes = MU_FLOATS,
     .shape_only = 1u << 3,
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,
-    .infer = conv_pool_grad_infer, .ref = conv_pool_grad_ref, .cpu = {conv_pool_prepare, conv_pool_grad_fast, NULL},
+    .attrs_bytes = sizeof(mu_conv_attrs),
+    .attrs = mu__conv_fields,
+    .infer = conv_pool_grad_infer,
+    .ref = conv_pool_grad_ref,
+    .cpu = {conv_pool_prepare, conv_pool_grad_fast, NULL},
     .samples = conv_pool_grad_samples,
 };
 
 const mu_op *mu__fused_op_at(int i)
 {
     static const mu_op *const all[] = {
-        &mu__op_matmul_bias, &mu__op_conv2d_bias, &mu__op_relu_max_pool2d, &mu__op_relu_max_pool2d_grad,
-        &mu__op_conv2d_relu_pool, &mu__op_conv2d_relu_pool_grad, &mu__op_conv2d_relu_pool_grads,
+        &mu__op_matmul_bias,
+        &mu__op_conv2d_bias,
+        &mu__op_relu_max_pool2d,
+        &mu__op_relu_max_pool2d_grad,
+        &mu__op_conv2d_relu_pool,
+        &mu__op_conv2d_relu_pool_grad,
+        &mu__op_conv2d_relu_pool_grads,
     };
     return i >= 0 && i < (int)MU_COUNT(all) ? all[i] : NULL;
 }

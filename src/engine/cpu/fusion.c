@@ -38,8 +38,8 @@ mu_status mu__fusion_specs(const mu_fusion_attrs *attrs, const mu_spec *in, mu_s
         for (int k = 0; k < node->n_in; k++)
             operands[k] = specs[node->in[k].node->id];
         specs[i] = (mu_spec){0};
-        mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = 1, .in = operands,
-                          .out = &specs[i]};
+        mu_infer infer = {
+            .op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = 1, .in = operands, .out = &specs[i]};
         if (mu__infer_call(&infer) != MU_OK) {
             mu__error_add_site(mu__node_site(node));
             return mu_error_code();
@@ -67,16 +67,29 @@ static const mu_attr_spec fusion_attrs[] = {{"body", MU_ATTR_GRAPH, offsetof(mu_
 
 // An output may share an input's memory: it is written directly only after the last op that reads the input's elements.
 const mu_op mu__op_fusion = {
-    .name = "chain", .n_in = 0, .max_in = MU_VARIADIC, .attr_outputs = results_of, .in_place = ~0u,
+    .name = "chain",
+    .n_in = 0,
+    .max_in = MU_VARIADIC,
+    .attr_outputs = results_of,
+    .in_place = ~0u,
     .flags = MU_OP_ELEMENTWISE,
-    .attrs_bytes = sizeof(mu_fusion_attrs), .attrs = fusion_attrs, .infer = infer_fusion,
+    .attrs_bytes = sizeof(mu_fusion_attrs),
+    .attrs = fusion_attrs,
+    .infer = infer_fusion,
     .cpu = {mu__fusion_prepare, mu__fusion_run, mu__fusion_release},
 };
 
 const mu_op mu__op_fused_update = {
-    .name = "chain_update", .n_in = 0, .max_in = MU_VARIADIC, .attr_outputs = results_of, .in_place = ~0u,
-    .n_resources = MU_VARIADIC, .flags = MU_OP_READS | MU_OP_WRITES,
-    .attrs_bytes = sizeof(mu_fusion_attrs), .attrs = fusion_attrs, .infer = infer_fusion,
+    .name = "chain_update",
+    .n_in = 0,
+    .max_in = MU_VARIADIC,
+    .attr_outputs = results_of,
+    .in_place = ~0u,
+    .n_resources = MU_VARIADIC,
+    .flags = MU_OP_READS | MU_OP_WRITES,
+    .attrs_bytes = sizeof(mu_fusion_attrs),
+    .attrs = fusion_attrs,
+    .infer = infer_fusion,
     .cpu = {mu__fusion_prepare, mu__fusion_run, mu__fusion_release},
 };
 
@@ -84,18 +97,18 @@ const mu_op mu__op_fused_update = {
 
 typedef struct grouping {
     mu_graph *graph;
-    int *n_users;      // [nodes] number of uses of each node's values, graph outputs included
-    int *n_inside;     // [nodes] number of uses by the current group
-    int *needed;       // [nodes] the last group that leaves out an op before its last member that uses the node
-    int *touched;      // [resources] the same for resources
-    int effects;       // the last group that leaves out another effect, such as a print, before its last member
-    bool *taken;       // [nodes] member of a group
-    int number;        // of the current group, from 1
+    int *n_users;  // [nodes] number of uses of each node's values, graph outputs included
+    int *n_inside; // [nodes] number of uses by the current group
+    int *needed;   // [nodes] the last group that leaves out an op before its last member that uses the node
+    int *touched;  // [resources] the same for resources
+    int effects;   // the last group that leaves out another effect, such as a print, before its last member
+    bool *taken;   // [nodes] member of a group
+    int number;    // of the current group, from 1
     mu_node *members[MU_FUSION_MEMBERS]; // of the current group, last first
     int n;
-    int variables[MU_FUSION_RESULTS];    // resources that it updates
-    int n_variables, n_results;          // results: outputs and variables
-    int lowest;        // the first node that a member uses
+    int variables[MU_FUSION_RESULTS]; // resources that it updates
+    int n_variables, n_results;       // results: outputs and variables
+    int lowest;                       // the first node that a member uses
 } grouping;
 
 static bool joins_fusions(const mu_node *node)
@@ -216,10 +229,10 @@ static void forget_uses(grouping *g)
 typedef struct body_maker {
     mu_graph *body;
     const grouping *group;
-    mu_edge outside[MU_FUSION_NODES];  // inputs of the fused op in the graph
-    mu_node *inputs[MU_FUSION_NODES];  // the same in the body
-    mu_node *old[MU_FUSION_RESULTS];   // the inputs of the body that represent variables
-    mu_edge made[MU_FUSION_MEMBERS];   // the value that each member computes; of an update, the variable's new value
+    mu_edge outside[MU_FUSION_NODES];    // inputs of the fused op in the graph
+    mu_node *inputs[MU_FUSION_NODES];    // the same in the body
+    mu_node *old[MU_FUSION_RESULTS];     // the inputs of the body that represent variables
+    mu_edge made[MU_FUSION_MEMBERS];     // the value that each member computes; of an update, the variable's new value
     mu_node *outputs[MU_FUSION_RESULTS]; // members whose values are the fused op's outputs
     int n_inputs, n_outputs;
 } body_maker;
@@ -326,7 +339,7 @@ static mu_status choose_outputs(body_maker *b)
 static mu_status make_body(body_maker *b)
 {
     MU_TRY(make_inputs(b));
-    for (int m = b->group->n - 1; m >= 0; m--)  // in execution order
+    for (int m = b->group->n - 1; m >= 0; m--) // in execution order
         MU_TRY(copy_member(b, m));
     return choose_outputs(b);
 }
@@ -407,7 +420,7 @@ static mu_status count_users(const mu_graph *graph, grouping *g)
 mu_status mu__fusion_fuse(mu_graph *graph)
 {
     grouping g = {.graph = graph};
-    mu_status status = mu__pass_prune(graph);  // so the last member of a group is always a result of it
+    mu_status status = mu__pass_prune(graph); // so the last member of a group is always a result of it
     if (status == MU_OK)
         status = count_users(graph, &g);
     for (size_t i = graph->nodes.n; i-- > 0 && status == MU_OK;) {

@@ -7,8 +7,8 @@
 
 enum {
     MU_FUSION_MEMBERS = 32,
-    MU_FUSION_OPERANDS = 3,  // of a member
-    MU_FUSION_RESULTS = 8,   // outputs and written variables
+    MU_FUSION_OPERANDS = 3, // of a member
+    MU_FUSION_RESULTS = 8,  // outputs and written variables
     // of a body, inputs included
     MU_FUSION_NODES = MU_FUSION_MEMBERS * MU_FUSION_OPERANDS + MU_FUSION_MEMBERS + MU_FUSION_RESULTS,
 };
@@ -20,8 +20,8 @@ typedef struct mu_fusion_attrs {
     int64_t n_variables;
 } mu_fusion_attrs;
 
-extern const mu_op mu__op_fusion;         // writes no variable
-extern const mu_op mu__op_fused_update;   // overwrites its variables
+extern const mu_op mu__op_fusion;       // writes no variable
+extern const mu_op mu__op_fused_update; // overwrites its variables
 
 // mu__fusion_fuse replaces groups of element-wise ops by fused ops (fusion.c).
 mu_status mu__fusion_fuse(mu_graph *graph);

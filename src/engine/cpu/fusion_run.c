@@ -11,9 +11,9 @@
 #include <stdatomic.h>
 
 enum {
-    TILE_BYTES = 65536,       // of a value of the widest type; several fit into the second-level cache
-    WIDEST_ROW = 65536,       // elements; a longer row does not fit a tile
-    PARALLEL_FROM = 32768,    // elements
+    TILE_BYTES = 65536,    // of a value of the widest type; several fit into the second-level cache
+    WIDEST_ROW = 65536,    // elements; a longer row does not fit a tile
+    PARALLEL_FROM = 32768, // elements
 };
 
 typedef enum layout { WHOLE_TABLE, ONE_ROW, ONE_COLUMN, ONE_ELEMENT } layout;
@@ -21,8 +21,8 @@ typedef enum layout { WHOLE_TABLE, ONE_ROW, ONE_COLUMN, ONE_ELEMENT } layout;
 typedef struct member {
     const mu_node *node;
     mu_kernel_run *run;
-    int slot;                // register number
-    size_t offset;            // without tiles: offset of the value in scratch memory
+    int slot;      // register number
+    size_t offset; // without tiles: offset of the value in scratch memory
 } member;
 
 // The arguments of a member's kernel; each part has its own.
@@ -42,7 +42,7 @@ typedef struct fusion {
     layout layouts[MU_FUSION_NODES];
     member members[MU_FUSION_NODES];
     mu_spec specs[MU_FUSION_NODES];
-    call *calls;              // [parts][n - first]
+    call *calls; // [parts][n - first]
 } fusion;
 
 // ---- Preparing ----------------------------------------------------------------------------------
@@ -153,7 +153,7 @@ static void assign_registers(fusion *c)
         c->members[i].slot = r;
     }
     c->home = c->n_in == c->first && c->body->outputs.n == 1 ? c->members[c->n - 1].slot : -1;
-    for (int i = c->first; i < c->n; i++)  // the output's elements must be as wide as the register's
+    for (int i = c->first; i < c->n; i++) // the output's elements must be as wide as the register's
         if (c->members[i].slot == c->home &&
             mu_dtype_bytes(c->specs[i].dtype) > mu_dtype_bytes(c->specs[c->n - 1].dtype))
             c->home = -1;
@@ -181,8 +181,8 @@ static bool takes_rows(const fusion *c, const mu_node *node, int64_t rows, mu_st
     mu_spec in[MU_FUSION_OPERANDS], out = c->tiled ? piece_spec(c, node->id, rows) : c->specs[node->id];
     for (int k = 0; k < node->n_in; k++)
         in[k] = c->tiled ? piece_spec(c, node->in[k].node->id, rows) : c->specs[node->in[k].node->id];
-    mu_prepare prepare = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = 1, .in = in, .out = &out,
-                          .team = &alone};
+    mu_prepare prepare = {
+        .op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = 1, .in = in, .out = &out, .team = &alone};
     *status = node->op->cpu.prepare ? node->op->cpu.prepare(&prepare) : MU_OK;
     const bool takes = *status == MU_OK && !prepare.declined && !prepare.state && prepare.scratch_bytes == 0;
     if (prepare.state && node->op->cpu.release)
@@ -205,10 +205,7 @@ static mu_status choose_kernels(fusion *c)
     return MU_OK;
 }
 
-static size_t aligned(size_t bytes)
-{
-    return (bytes + 63) / 64 * 64;
-}
+static size_t aligned(size_t bytes) { return (bytes + 63) / 64 * 64; }
 
 static size_t plan_tiles(fusion *c, const mu_team *team)
 {
@@ -251,8 +248,13 @@ static mu_status make_calls(fusion *c, const mu_team *team)
         for (int k = 0; k < node->n_in; k++)
             made->in[k] = view_for(c, node->in[k].node->id);
         made->out = view_for(c, node->id);
-        made->kernel = (mu_kernel){.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = 1, .in = made->in,
-                                   .out = &made->out, .team = c->tiled ? &alone : team};
+        made->kernel = (mu_kernel){.op = node->op,
+                                   .attrs = node->attrs,
+                                   .n_in = node->n_in,
+                                   .n_out = 1,
+                                   .in = made->in,
+                                   .out = &made->out,
+                                   .team = c->tiled ? &alone : team};
     }
     return MU_OK;
 }
@@ -290,15 +292,14 @@ mu_status mu__fusion_prepare(mu_prepare *prepare)
     return status;
 }
 
-
 // ---- Running ------------------------------------------------------------------------------------
 
 // What one run finds out about its memory.
 typedef struct run {
     const fusion *c;
     const mu_kernel *kernel;
-    bool direct[MU_FUSION_RESULTS];  // the member writes the result's memory
-    bool at_home;                    // the home register is in the output
+    bool direct[MU_FUSION_RESULTS]; // the member writes the result's memory
+    bool at_home;                   // the home register is in the output
 } run;
 
 // A tile: the rows from `begin` on, or the whole result.
@@ -443,7 +444,7 @@ static void set_rows(const fusion *c, call *calls, int64_t rows)
 typedef struct fusion_job {
     const run *run;
     atomic_int failed;
-    mu_error_value *error;   // of the first part that failed
+    mu_error_value *error; // of the first part that failed
 } fusion_job;
 
 static void run_tile(fusion_job *job, const piece *p)
@@ -463,9 +464,10 @@ static void run_part(void *arg, int index, int count)
     int64_t begin, end;
     const int64_t tiles = (c->rows + c->tile_rows - 1) / c->tile_rows;
     mu__team_share(tiles, 1, index, count, &begin, &end);
-    piece p = {.run = job->run, .calls = c->calls + (size_t)index * (size_t)(c->n - c->first),
-               .scratch = (char *)job->run->kernel->scratch +
-                          c->register_bytes * (size_t)c->n_registers * (size_t)index};
+    piece p = {.run = job->run,
+               .calls = c->calls + (size_t)index * (size_t)(c->n - c->first),
+               .scratch =
+                   (char *)job->run->kernel->scratch + c->register_bytes * (size_t)c->n_registers * (size_t)index};
     for (int64_t tile = begin; tile < end && !atomic_load_explicit(&job->failed, memory_order_relaxed); tile++) {
         p.begin = tile * c->tile_rows;
         p.end = MU_MIN(p.begin + c->tile_rows, c->rows);

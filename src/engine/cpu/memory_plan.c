@@ -21,10 +21,7 @@ static int by_offset(const void *a, const void *b)
     return *x->offset < *y->offset ? -1 : *x->offset > *y->offset;
 }
 
-static bool alive_together(const block *a, const block *b)
-{
-    return a->first <= b->last && b->first <= a->last;
-}
+static bool alive_together(const block *a, const block *b) { return a->first <= b->last && b->first <= a->last; }
 
 // Walks the blocks that are alive together with `b`, sorted by offset, and takes the first gap that fits.
 static size_t first_gap(block *const *placed, int n, const block *b, block **near)

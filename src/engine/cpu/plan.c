@@ -21,8 +21,14 @@ static mu_status specialise_node(mu_plan *plan, const mu_node *node, mu_spec *sc
     for (int i = 0; i < node->n_resources; i++)
         scratch[node->n_in + i] = plan->graph->resources.items[node->resources[i]]->spec;
     memset(out, 0, sizeof *out * (size_t)node->n_out);
-    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                      .n_resources = node->n_resources, .in = scratch, .resources = scratch + node->n_in, .out = out};
+    mu_infer infer = {.op = node->op,
+                      .attrs = node->attrs,
+                      .n_in = node->n_in,
+                      .n_out = node->n_out,
+                      .n_resources = node->n_resources,
+                      .in = scratch,
+                      .resources = scratch + node->n_in,
+                      .out = out};
     MU_TRY(mu__infer_call(&infer));
     for (int i = 0; i < node->n_out; i++) {
         if (!mu__shape_known(&out[i].shape)) {
@@ -35,7 +41,7 @@ static mu_status specialise_node(mu_plan *plan, const mu_node *node, mu_spec *sc
     // Checked for this plan's shapes: an op that broadcasts or sums to the shape that its input already has is a
     // view, too.
     if (node->n_in > 0 && node->n_out > 0)
-        values[0].sharing = mu__op_is_view(node->op, scratch, out) ? SHARES_ALL
+        values[0].sharing = mu__op_is_view(node->op, scratch, out)                                  ? SHARES_ALL
                             : mu__op_is_part(node->op, node->attrs, scratch, out, &values[0].shift) ? SHARES_PART
                                                                                                     : SHARES_NOTHING;
     return MU_OK;
@@ -179,7 +185,7 @@ static void take_over(mu_plan *plan, int out, int in)
 {
     int root = plan->values[in].root;
     plan->values[root].last = plan->values[out].last;
-    for (int v = 0; v < plan->n_values; v++)  // the output's views follow
+    for (int v = 0; v < plan->n_values; v++) // the output's views follow
         if (plan->values[v].root == out)
             plan->values[v].root = root;
 }
@@ -279,8 +285,13 @@ static mu_status prepare_kernel(mu_plan *plan, step *s)
         specs[i] = plan->values[mu__value_index(plan, node->in[i])].spec;
     for (int i = 0; i < node->n_out; i++)
         specs[node->n_in + i] = plan->values[plan->first_value[node->id] + i].spec;
-    mu_prepare prepare = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = specs,
-                          .out = specs + node->n_in, .team = &plan->device->team};
+    mu_prepare prepare = {.op = node->op,
+                          .attrs = node->attrs,
+                          .n_in = node->n_in,
+                          .n_out = node->n_out,
+                          .in = specs,
+                          .out = specs + node->n_in,
+                          .team = &plan->device->team};
     s->run = node->op->ref;
     if (mu__is_control(node->op))
         return mu__control_prepare(plan, s);
@@ -296,10 +307,7 @@ static mu_status prepare_kernel(mu_plan *plan, step *s)
     return MU_OK;
 }
 
-static mu_view *add_views(mu_plan *plan, int n)
-{
-    return mu__arena_alloc(&plan->memory, sizeof(mu_view) * (size_t)n);
-}
+static mu_view *add_views(mu_plan *plan, int n) { return mu__arena_alloc(&plan->memory, sizeof(mu_view) * (size_t)n); }
 
 static void bind_value(mu_plan *plan, mu_view *view, int v)
 {
@@ -324,8 +332,8 @@ static void find_accesses(mu_plan *plan)
         for (int r = 0; r < node->n_resources; r++) {
             mu_access *access = &plan->access[node->resources[r]];
             *access = node->op == &mu_op_assign_variable || mu__fusion_overwrites(node, r) ? MU_ACCESS_WRITE
-                      : mu__node_writes(node, r) || *access != MU_ACCESS_READ ? MU_ACCESS_READ_WRITE
-                                                                              : MU_ACCESS_READ;
+                      : mu__node_writes(node, r) || *access != MU_ACCESS_READ              ? MU_ACCESS_READ_WRITE
+                                                                                           : MU_ACCESS_READ;
         }
     }
 }
@@ -337,7 +345,10 @@ static mu_status make_step(mu_plan *plan, const mu_node *node)
     mu_view *resources = add_views(plan, node->n_resources);
     if (!in || !out || !resources)
         return MU_RESOURCE_EXHAUSTED;
-    *s = (step){.node = node, .bucket = -1, .awaits = -1, .shared = writes_shared(plan->graph, node),
+    *s = (step){.node = node,
+                .bucket = -1,
+                .awaits = -1,
+                .shared = writes_shared(plan->graph, node),
                 .is_remote = mu__is_remote_effect(plan->graph, node)};
     for (int i = 0; i < node->n_in; i++)
         bind_value(plan, &in[i], mu__value_index(plan, node->in[i]));
@@ -349,9 +360,16 @@ static mu_status make_step(mu_plan *plan, const mu_node *node)
     for (int b = 0; b < plan->n_buckets; b++)
         if (plan->buckets[b].node == node->id)
             s->bucket = b;
-    s->kernel = (mu_kernel){.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                            .n_resources = node->n_resources, .in = in, .out = out, .resources = resources,
-                            .team = &plan->device->team, .number = node->number};
+    s->kernel = (mu_kernel){.op = node->op,
+                            .attrs = node->attrs,
+                            .n_in = node->n_in,
+                            .n_out = node->n_out,
+                            .n_resources = node->n_resources,
+                            .in = in,
+                            .out = out,
+                            .resources = resources,
+                            .team = &plan->device->team,
+                            .number = node->number};
     return prepare_kernel(plan, s);
 }
 
@@ -398,8 +416,8 @@ static int collect_blocks(mu_plan *plan, block *blocks)
     for (int i = 0; i < plan->n_steps; i++) {
         step *s = &plan->steps[i];
         if (s->scratch_bytes)
-            blocks[n++] = (block){.bytes = s->scratch_bytes, .first = s->node->id, .last = s->node->id,
-                                  .offset = &s->scratch_offset};
+            blocks[n++] = (block){
+                .bytes = s->scratch_bytes, .first = s->node->id, .last = s->node->id, .offset = &s->scratch_offset};
     }
     return n;
 }

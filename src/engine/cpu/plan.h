@@ -14,10 +14,10 @@
 
 typedef enum storage {
     STORAGE_ARENA,
-    STORAGE_INPUT,     // an input of the run
-    STORAGE_CONSTANT,  // captured by the graph
-    STORAGE_RESOURCE,  // a variable's memory, read in place
-    STORAGE_RESULT,    // a buffer made for each run
+    STORAGE_INPUT,    // an input of the run
+    STORAGE_CONSTANT, // captured by the graph
+    STORAGE_RESOURCE, // a variable's memory, read in place
+    STORAGE_RESULT,   // a buffer made for each run
 } storage;
 
 // How much of the first input's memory a node's first output shares.
@@ -27,40 +27,40 @@ typedef enum sharing { SHARES_NOTHING, SHARES_PART, SHARES_ALL } sharing;
 typedef struct value {
     mu_spec spec;
     size_t bytes;
-    int root;          // index of the owner; its own index if it is one
-    size_t shift;      // bytes into the owner's memory
+    int root;     // index of the owner; its own index if it is one
+    size_t shift; // bytes into the owner's memory
     sharing sharing;
-    bool escapes;      // a caller receives it, or a collective works on it
+    bool escapes; // a caller receives it, or a collective works on it
     // for owners only:
     storage storage;
-    int index;         // of the input, constant node, resource or result
-    int first, last;   // steps between which the memory is needed
-    int bucket;        // bucket of the all-reduce that contains it; -1: none
-    size_t offset;     // in the arena
+    int index;       // of the input, constant node, resource or result
+    int first, last; // steps between which the memory is needed
+    int bucket;      // bucket of the all-reduce that contains it; -1: none
+    size_t offset;   // in the arena
 } value;
 
 // The operand of an all-reduce: its members are contiguous in one block of memory.
 typedef struct bucket {
     int node;
     size_t bytes, offset;
-    size_t shared;     // offset in the collective's memory, if it has its own
+    size_t shared; // offset in the collective's memory, if it has its own
     int first, last;
-    int next;              // next bucket that the same step waits for; -1: none
+    int next; // next bucket that the same step waits for; -1: none
     // during a run
     bool under_way;
-    int64_t started;       // the collective's identifier of this all-reduce
+    int64_t started; // the collective's identifier of this all-reduce
 } bucket;
 
 typedef struct step {
     const mu_node *node;
     mu_kernel kernel;
     mu_kernel_run *run;
-    int bucket;             // the bucket whose all-reduce this step starts; -1: none
-    int awaits;             // the first bucket that this step waits for; -1: none
-    bool shared;            // writes memory that all replicas share
-    bool is_remote;         // is sent to the process that keeps its resources
+    int bucket;     // the bucket whose all-reduce this step starts; -1: none
+    int awaits;     // the first bucket that this step waits for; -1: none
+    bool shared;    // writes memory that all replicas share
+    bool is_remote; // is sent to the process that keeps its resources
     size_t scratch_bytes, scratch_offset;
-    struct control *control;  // for ops with bodies
+    struct control *control; // for ops with bodies
 } step;
 
 // A view of a step and the value that it shows.
@@ -75,47 +75,47 @@ typedef struct resource_binding {
 } resource_binding;
 
 struct mu_plan {
-    mu_graph *graph;        // retained
+    mu_graph *graph; // retained
     mu_device *device;
-    mu_arena memory;        // owns everything below
-    int awaited_last;       // the first bucket that no step uses before the end; -1: none
+    mu_arena memory;  // owns everything below
+    int awaited_last; // the first bucket that no step uses before the end; -1: none
     int n_values, n_steps, n_buckets, n_bindings, n_resource_bindings, n_results;
-    int *first_value;       // index of each node's first output
+    int *first_value; // index of each node's first output
     value *values;
     step *steps;
     bucket *buckets;
     binding *bindings;
     resource_binding *resource_bindings;
-    mu_view *resources;     // [graph resources], looked up in each run
-    mu_access *access;      // [graph resources] how the plan uses each
-    mu_buffer **held;       // [graph resources] acquired during a run
-    int *result_roots;      // owners that need a fresh buffer in each run
-    int *result_outputs;    // the first output that shows each of them
-    mu_buffer **results;    // those buffers, during a run; NULL where the caller gave memory
-    void **result_data;     // the address of each
-    void **input_data;      // [graph inputs] the addresses that mu__cpu_run passes on
+    mu_view *resources;  // [graph resources], looked up in each run
+    mu_access *access;   // [graph resources] how the plan uses each
+    mu_buffer **held;    // [graph resources] acquired during a run
+    int *result_roots;   // owners that need a fresh buffer in each run
+    int *result_outputs; // the first output that shows each of them
+    mu_buffer **results; // those buffers, during a run; NULL where the caller gave memory
+    void **result_data;  // the address of each
+    void **input_data;   // [graph inputs] the addresses that mu__cpu_run passes on
     size_t arena_bytes;
-    size_t shared_bytes;    // of all buckets
-    char *shared;           // the collective's memory for the buckets during a run; NULL: they are in the arena
-    int break_at;           // node after which the plan continues in a second plan; -1: none
+    size_t shared_bytes; // of all buckets
+    char *shared;        // the collective's memory for the buckets during a run; NULL: they are in the arena
+    int break_at;        // node after which the plan continues in a second plan; -1: none
     struct dynamic_plan *dynamic_plan;
 };
 
 // Arguments of one run of a plan, or of a body inside it. Borrowed for the run.
 typedef struct cpu_call {
-    const mu_run_args *run;           // replica and collective
-    void *const *in;                  // [graph inputs] addresses of the elements
+    const mu_run_args *run;       // replica and collective
+    void *const *in;              // [graph inputs] addresses of the elements
     mu_tensor *const *in_tensors; // [graph inputs] the tensors, for results that are views; NULL: results are copies
-    void *const *destinations; // [graph outputs] of each; NULL (or a NULL element): a new tensor
-    mu_tensor **out; // [graph outputs] new tensors, owned references; may be NULL if all have one
-    int depth;                        // nesting depth of bodies
+    void *const *destinations;    // [graph outputs] of each; NULL (or a NULL element): a new tensor
+    mu_tensor **out;              // [graph outputs] new tensors, owned references; may be NULL if all have one
+    int depth;                    // nesting depth of bodies
 } cpu_call;
 
 // A block of memory needed from step `first` to step `last`; memory_plan.c assigns its offset.
 typedef struct block {
     size_t bytes;
     int first, last;
-    size_t *offset;         // receives the result
+    size_t *offset; // receives the result
 } block;
 
 // mu__memory_plan places blocks so that blocks alive at the same time do not overlap, the largest first (greedy by
@@ -157,7 +157,7 @@ void mu__overlap_abandon(const mu_plan *plan, const cpu_call *call);
 enum { NESTED_PLANS = 16 };
 typedef struct nested {
     mu_device *device;
-    mu_graph *graph;        // retained
+    mu_graph *graph; // retained
     mu_plan *plans[NESTED_PLANS];
     mu_spec *specs[NESTED_PLANS];
     uint64_t last_use[NESTED_PLANS], clock;
@@ -165,7 +165,7 @@ typedef struct nested {
 
 nested *mu__nested_new(mu_device *device, mu_graph *graph);
 void mu__nested_free(nested *n);
-mu_plan *mu__nested_plan(nested *n, const mu_spec *inputs);  // NULL on error
+mu_plan *mu__nested_plan(nested *n, const mu_spec *inputs); // NULL on error
 size_t mu__nested_bytes(const nested *n);
 
 // mu__control_prepare compiles the bodies of a step whose shapes are all known; mu__control_run runs the step.

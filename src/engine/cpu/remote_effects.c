@@ -28,9 +28,9 @@ mu_status mu__remote_effect_apply(const mu_graph *graph, const mu_node *node, co
         in[i] = copy_of(&kernel->in[i]);
     for (int r = 0; resources && r < node->n_resources; r++)
         resources[r] = graph->resources.items[node->resources[r]];
-    const mu_status status = in && resources ? mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources,
-                                                         resources, out)
-                                             : MU_RESOURCE_EXHAUSTED;
+    const mu_status status = in && resources
+                                 ? mu__apply(node->op, node->attrs, node->n_in, in, node->n_resources, resources, out)
+                                 : MU_RESOURCE_EXHAUSTED;
     for (int k = 0; status == MU_OK && k < node->n_out; k++)
         mu_retain(out[k]);
     mu__free(in);

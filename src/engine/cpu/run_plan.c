@@ -74,15 +74,12 @@ static char *owner_address(const mu_plan *plan, const cpu_call *call, char *aren
             return arena + owner->offset;
         return bucket_data(plan, &plan->buckets[owner->bucket], arena) +
                (owner->offset - plan->buckets[owner->bucket].offset);
-    case STORAGE_INPUT:
-        return call->in[owner->index];
+    case STORAGE_INPUT: return call->in[owner->index];
     case STORAGE_CONSTANT:
         return (void *)mu__host_read(
             ((const mu_constant_attrs *)plan->graph->nodes.items[owner->index]->attrs)->tensor);
-    case STORAGE_RESOURCE:
-        return plan->resources[owner->index].data;
-    case STORAGE_RESULT:
-        return plan->result_data[owner->index];
+    case STORAGE_RESOURCE: return plan->resources[owner->index].data;
+    case STORAGE_RESULT: return plan->result_data[owner->index];
     }
     return NULL;
 }
@@ -112,10 +109,10 @@ static mu_status acquire_resources(mu_plan *plan, int replica)
     for (size_t i = 0; i < graph->resources.n; i++) {
         mu_resource *resource = graph->resources.items[i];
         if (resource->kind->apply)
-            continue;  // another process keeps it
+            continue; // another process keeps it
         MU_TRY(resource->kind->acquire(resource, replica, &mu__host_memory, plan->access[i], &plan->held[i]));
-        plan->resources[i] = (mu_view){.dtype = resource->spec.dtype, .shape = resource->spec.shape,
-                                       .data = plan->held[i]->data};
+        plan->resources[i] =
+            (mu_view){.dtype = resource->spec.dtype, .shape = resource->spec.shape, .data = plan->held[i]->data};
     }
     return MU_OK;
 }
@@ -289,8 +286,8 @@ mu_status mu__cpu_run(mu_plan *plan, const mu_run_args *args)
     mu_resource *const *resources = plan->graph->resources.items;
     const int n = (int)plan->graph->resources.n;
     mu__resources_lock(n, resources);
-    const mu_status status = mu__cpu_call(
-        plan, &(cpu_call){.run = args, .in = plan->input_data, .in_tensors = args->in, .out = args->out});
+    const mu_status status =
+        mu__cpu_call(plan, &(cpu_call){.run = args, .in = plan->input_data, .in_tensors = args->in, .out = args->out});
     mu__resources_unlock(n, resources);
     return status;
 }

@@ -23,8 +23,8 @@ int mu__tensor_array_axes(mu_edge edge)
     if (edge.output >= then)
         return mu__tensor_array_axes(cond->otherwise->outputs.items[edge.output - then + shared]);
     const int axes = mu__tensor_array_axes(cond->then->outputs.items[edge.output]);
-    return edge.output >= shared ? axes : MU_MIN(axes,
-                                                 mu__tensor_array_axes(cond->otherwise->outputs.items[edge.output]));
+    return edge.output >= shared ? axes
+                                 : MU_MIN(axes, mu__tensor_array_axes(cond->otherwise->outputs.items[edge.output]));
 }
 
 // Copies a row into the corner of a larger one, axis by axis.

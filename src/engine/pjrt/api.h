@@ -66,7 +66,7 @@ typedef struct pj_version {
 } pj_version;
 
 typedef struct pj_api {
-    size_t size;           // of the table in the plugin; entries beyond it are absent
+    size_t size; // of the table in the plugin; entries beyond it are absent
     void *extension;
     pj_version version;
     pj_call *functions[];
@@ -74,26 +74,42 @@ typedef struct pj_api {
 
 typedef const pj_api *pj_get_api(void);
 
-#define PJ_HEAD    \
-    size_t size;   \
+#define PJ_HEAD  \
+    size_t size; \
     void *extension
 
-typedef struct pj_error_args { PJ_HEAD; pj_error *error; } pj_error_args;
+typedef struct pj_error_args {
+    PJ_HEAD;
+    pj_error *error;
+} pj_error_args;
 typedef struct pj_error_message_args {
     PJ_HEAD;
     const pj_error *error;
     const char *message;
     size_t bytes;
 } pj_error_message_args;
-typedef struct pj_error_code_args { PJ_HEAD; const pj_error *error; int code; } pj_error_code_args;
-typedef struct pj_plugin_args { PJ_HEAD; } pj_plugin_args;
-typedef struct pj_event_args { PJ_HEAD; pj_event *event; } pj_event_args;
-typedef struct pj_event_ready_args { PJ_HEAD; pj_event *event; bool ready; } pj_event_ready_args;
+typedef struct pj_error_code_args {
+    PJ_HEAD;
+    const pj_error *error;
+    int code;
+} pj_error_code_args;
+typedef struct pj_plugin_args {
+    PJ_HEAD;
+} pj_plugin_args;
+typedef struct pj_event_args {
+    PJ_HEAD;
+    pj_event *event;
+} pj_event_args;
+typedef struct pj_event_ready_args {
+    PJ_HEAD;
+    pj_event *event;
+    bool ready;
+} pj_event_ready_args;
 
 typedef struct pj_event_on_ready_args {
     PJ_HEAD;
     pj_event *event;
-    void (*callback)(pj_error *error, void *arg);  // owns the error
+    void (*callback)(pj_error *error, void *arg); // owns the error
     void *arg;
 } pj_event_on_ready_args;
 
@@ -102,7 +118,7 @@ typedef struct pj_named_value {
     PJ_HEAD;
     const char *name;
     size_t name_bytes;
-    int type;              // pj_value_type
+    int type; // pj_value_type
     union {
         const char *text;
         int64_t integer;
@@ -110,7 +126,7 @@ typedef struct pj_named_value {
         float real;
         bool flag;
     } value;
-    size_t value_size;     // length of a text or list, otherwise 1
+    size_t value_size; // length of a text or list, otherwise 1
 } pj_named_value;
 
 // Calls of the plugin for the key-value store of several processes. The plugin copies a value, then has it deleted.
@@ -123,9 +139,9 @@ typedef struct pj_key_get_args {
     int timeout_ms;
     pj_callback_error **error;
     void *arg;
-    char *value;           // out
-    size_t bytes;          // out
-    void (*delete_value)(char *value);  // out
+    char *value;                       // out
+    size_t bytes;                      // out
+    void (*delete_value)(char *value); // out
 } pj_key_get_args;
 typedef struct pj_key_try_get_args {
     PJ_HEAD;
@@ -133,9 +149,9 @@ typedef struct pj_key_try_get_args {
     size_t key_bytes;
     pj_callback_error **error;
     void *arg;
-    char *value;           // out
-    size_t bytes;          // out
-    void (*delete_value)(char *value);  // out
+    char *value;                       // out
+    size_t bytes;                      // out
+    void (*delete_value)(char *value); // out
 } pj_key_try_get_args;
 typedef struct pj_key_put_args {
     PJ_HEAD;
@@ -155,16 +171,31 @@ typedef struct pj_client_create_args {
     void *get_arg;
     pj_error *(*put)(pj_key_put_args *args);
     void *put_arg;
-    pj_client *client;     // out
+    pj_client *client; // out
     pj_error *(*try_get)(pj_key_try_get_args *args);
     void *try_get_arg;
 } pj_client_create_args;
 
-typedef struct pj_client_args { PJ_HEAD; pj_client *client; } pj_client_args;
-typedef struct pj_client_process_args { PJ_HEAD; pj_client *client; int index; } pj_client_process_args;
-typedef struct pj_client_text_args { PJ_HEAD; pj_client *client; const char *text; size_t bytes; } pj_client_text_args;
+typedef struct pj_client_args {
+    PJ_HEAD;
+    pj_client *client;
+} pj_client_args;
+typedef struct pj_client_process_args {
+    PJ_HEAD;
+    pj_client *client;
+    int index;
+} pj_client_process_args;
+typedef struct pj_client_text_args {
+    PJ_HEAD;
+    pj_client *client;
+    const char *text;
+    size_t bytes;
+} pj_client_text_args;
 // A number of a device's memory that a plugin may leave out.
-typedef struct pj_stat { int64_t value; bool is_set; } pj_stat;
+typedef struct pj_stat {
+    int64_t value;
+    bool is_set;
+} pj_stat;
 typedef struct pj_memory_stats_args {
     PJ_HEAD;
     pj_device *device;
@@ -182,14 +213,18 @@ typedef struct pj_client_devices_args {
 typedef struct pj_device_description_args {
     PJ_HEAD;
     pj_device *device;
-    pj_description *description;  // out
+    pj_description *description; // out
 } pj_device_description_args;
-typedef struct pj_description_id_args { PJ_HEAD; pj_description *description; int id; } pj_description_id_args;
+typedef struct pj_description_id_args {
+    PJ_HEAD;
+    pj_description *description;
+    int id;
+} pj_description_id_args;
 typedef struct pj_description_attributes_args {
     PJ_HEAD;
     pj_description *description;
-    size_t n;                          // out
-    const pj_named_value *attributes;  // out
+    size_t n;                         // out
+    const pj_named_value *attributes; // out
 } pj_description_attributes_args;
 
 typedef struct pj_program {
@@ -204,12 +239,15 @@ typedef struct pj_compile_args {
     PJ_HEAD;
     pj_client *client;
     const pj_program *program;
-    const char *options;   // serialised CompileOptionsProto
+    const char *options; // serialised CompileOptionsProto
     size_t options_bytes;
-    pj_loaded *loaded;     // out
+    pj_loaded *loaded; // out
 } pj_compile_args;
 
-typedef struct pj_loaded_args { PJ_HEAD; pj_loaded *loaded; } pj_loaded_args;
+typedef struct pj_loaded_args {
+    PJ_HEAD;
+    pj_loaded *loaded;
+} pj_loaded_args;
 typedef struct pj_loaded_executable_args {
     PJ_HEAD;
     pj_loaded *loaded;
@@ -218,11 +256,18 @@ typedef struct pj_loaded_executable_args {
 typedef struct pj_loaded_devices_args {
     PJ_HEAD;
     pj_loaded *loaded;
-    pj_device *const *devices;  // out: of this process, in the order of arguments and results
+    pj_device *const *devices; // out: of this process, in the order of arguments and results
     size_t n;
 } pj_loaded_devices_args;
-typedef struct pj_executable_args { PJ_HEAD; pj_executable *executable; } pj_executable_args;
-typedef struct pj_outputs_args { PJ_HEAD; pj_executable *executable; size_t n; } pj_outputs_args;
+typedef struct pj_executable_args {
+    PJ_HEAD;
+    pj_executable *executable;
+} pj_executable_args;
+typedef struct pj_outputs_args {
+    PJ_HEAD;
+    pj_executable *executable;
+    size_t n;
+} pj_outputs_args;
 
 // What a compiled program needs on each device, in bytes.
 typedef struct pj_program_memory_args {
@@ -251,10 +296,10 @@ typedef struct pj_execute_args {
     PJ_HEAD;
     pj_loaded *loaded;
     pj_execute_options *options;
-    pj_buffer *const *const *arguments;   // [devices][arguments]
+    pj_buffer *const *const *arguments; // [devices][arguments]
     size_t n_devices, n_arguments;
-    pj_buffer **const *outputs;           // [devices][outputs], filled
-    pj_event **complete;                  // [devices], filled
+    pj_buffer **const *outputs; // [devices][outputs], filled
+    pj_event **complete;        // [devices], filled
     pj_device *device;
 } pj_execute_args;
 
@@ -270,16 +315,16 @@ typedef struct pj_from_host_args {
     PJ_HEAD;
     pj_client *client;
     const void *data;
-    int type;              // pj_buffer_type
+    int type; // pj_buffer_type
     const int64_t *dims;
     size_t n_dims;
     const int64_t *strides;
     size_t n_strides;
-    int semantics;         // pj_host_semantics
+    int semantics; // pj_host_semantics
     pj_device *device;
     void *memory, *layout;
-    pj_event *done;        // out
-    pj_buffer *buffer;     // out
+    pj_event *done;    // out
+    pj_buffer *buffer; // out
 } pj_from_host_args;
 
 typedef struct pj_tiled_layout {
@@ -303,19 +348,34 @@ typedef struct pj_to_host_args {
     pj_layout *layout;
     void *data;
     size_t bytes;
-    pj_event *event;       // out
+    pj_event *event; // out
 } pj_to_host_args;
 
-typedef struct pj_buffer_args { PJ_HEAD; pj_buffer *buffer; } pj_buffer_args;
+typedef struct pj_buffer_args {
+    PJ_HEAD;
+    pj_buffer *buffer;
+} pj_buffer_args;
 typedef struct pj_copy_to_device_args {
     PJ_HEAD;
     pj_buffer *buffer;
     pj_device *device;
-    pj_buffer *copy;       // out
+    pj_buffer *copy; // out
 } pj_copy_to_device_args;
-typedef struct pj_buffer_on_cpu_args { PJ_HEAD; pj_buffer *buffer; bool on_cpu; } pj_buffer_on_cpu_args;
-typedef struct pj_buffer_event_args { PJ_HEAD; pj_buffer *buffer; pj_event *event; } pj_buffer_event_args;
-typedef struct pj_buffer_address_args { PJ_HEAD; pj_buffer *buffer; uintptr_t address; } pj_buffer_address_args;
+typedef struct pj_buffer_on_cpu_args {
+    PJ_HEAD;
+    pj_buffer *buffer;
+    bool on_cpu;
+} pj_buffer_on_cpu_args;
+typedef struct pj_buffer_event_args {
+    PJ_HEAD;
+    pj_buffer *buffer;
+    pj_event *event;
+} pj_buffer_event_args;
+typedef struct pj_buffer_address_args {
+    PJ_HEAD;
+    pj_buffer *buffer;
+    uintptr_t address;
+} pj_buffer_address_args;
 
 typedef enum pj_buffer_type {
     PJ_PRED = 1,

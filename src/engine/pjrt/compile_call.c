@@ -7,8 +7,8 @@
 #define REPORT_SECONDS 10.0
 
 typedef struct compilation {
-    mu_pjrt_pending pending;  // first
-    mu_pjrt_client *client;   // retained
+    mu_pjrt_pending pending; // first
+    mu_pjrt_client *client;  // retained
     char *text, *options;
     size_t text_bytes, options_bytes;
     char what[128];
@@ -90,8 +90,8 @@ static compilation *new_compilation(mu_pjrt_client *client, const char *what, co
     return c;
 }
 
-mu_status mu__pjrt_compile_text(mu_pjrt_client *client, const char *what, const mu_pjrt_text *text,
-                                const char *options, size_t options_bytes, pj_loaded **out)
+mu_status mu__pjrt_compile_text(mu_pjrt_client *client, const char *what, const mu_pjrt_text *text, const char *options,
+                                size_t options_bytes, pj_loaded **out)
 {
     MU_TRY(mu__pjrt_usable(client, what));
     compilation *c = new_compilation(client, what, text, options, options_bytes);

@@ -5,7 +5,7 @@
 // portable. Fields have the numbers of XLA's compile_options.proto and xla_data.proto.
 #include "engine/pjrt/pjrt_plan.h"
 
-enum { VARINT = 0, MESSAGE = 2 };  // wire types
+enum { VARINT = 0, MESSAGE = 2 }; // wire types
 
 static const char *const names[MU_PJRT_SWITCHES] = {"xla_cpu_use_xnnpack", "xla_cpu_enable_fast_min_max",
                                                     "xla_cpu_enable_concurrency_optimized_scheduler"};
@@ -85,7 +85,7 @@ size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, unsig
     put_number(&build, 4, n);
     put_number(&build, 5, partitions);
     if (partitions > 1)
-        put_number(&build, 6, 1);  // use_spmd_partitioning
+        put_number(&build, 6, 1); // use_spmd_partitioning
     if (ids)
         put_assignment(&build, n, partitions, ids, (char *const[]){space[1], space[2], space[3]});
     put_message(&all, 3, &build);

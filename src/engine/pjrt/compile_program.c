@@ -42,21 +42,24 @@ static mu_status find_order(const mu_pjrt_plan *plan, mu_pjrt_programs *p, pj_lo
         own_ones = (p->order[i] = number_of(&p->span, own.devices[i])) >= 0;
     if (own_ones)
         return MU_OK;
-    return mu__error(MU_INTERNAL, "the plugin runs '%s' on %zu devices of this process, or on other ones than the %d "
-                     "that were chosen here", plan->graph->name, own.n, n);
+    return mu__error(
+        MU_INTERNAL,
+        "the plugin runs '%s' on %zu devices of this process, or on other ones than the %d that were chosen here",
+        plan->graph->name, own.n, n);
 }
 
 static mu_status load(const mu_pjrt_plan *plan, mu_pjrt_programs *p, int part, const mu_pjrt_text *text)
 {
     char options[MU_PJRT_OPTIONS_BYTES];
     mu__pjrt_dump(plan->graph->name, text);
-    const size_t bytes = mu__pjrt_compile_options(p->ids ? p->span.replicas : 1, p->span.partitions, p->ids,
-                                                  plan->client->off, options);
+    const size_t bytes =
+        mu__pjrt_compile_options(p->ids ? p->span.replicas : 1, p->span.partitions, p->ids, plan->client->off, options);
     if (mu__pjrt_compile_text(plan->client, plan->graph->name, text, options, bytes, &p->loaded[part]) != MU_OK) {
         mu__pjrt_add_error_origin(text);
         if (p->span.partitions > 1 && mu_error_code() == MU_INTERNAL)
             mu__error_context("in '%s', which is divided among %d logical devices; if XLA cannot divide it so, split "
-                              "another axis or tensor", plan->graph->name, p->span.partitions);
+                              "another axis or tensor",
+                              plan->graph->name, p->span.partitions);
         if (mu_error_code() == MU_RESOURCE_EXHAUSTED)
             mu__pjrt_name_largest(plan, p);
         return mu_error_code();
@@ -199,8 +202,8 @@ mu_pjrt_programs *mu__pjrt_programs_new(const mu_pjrt_plan *plan, const mu_pjrt_
     }
     const int n = p->cut.n_written - first;
     mu__log(MU_LOG_DEBUG, "'%s' as StableHLO for %s: %d program%s for %d replica%s of %d device%s%s in %.1f ms",
-            plan->graph->name, plan->client->kind, n, n == 1 ? "" : "s",
-            MU_MAX(span->replicas, 1), span->replicas > 1 ? "s" : "", span->partitions, span->partitions > 1 ? "s" : "",
+            plan->graph->name, plan->client->kind, n, n == 1 ? "" : "s", MU_MAX(span->replicas, 1),
+            span->replicas > 1 ? "s" : "", span->partitions, span->partitions > 1 ? "s" : "",
             span->ids ? " of several processes" : "", (double)(mu__now_ns() - begin) / 1e6);
     return p;
 }

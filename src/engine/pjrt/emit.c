@@ -15,25 +15,25 @@
 // The values of a graph that is being written.
 typedef struct graph_values {
     const mu_graph *graph;
-    const int *first;         // slot of each node's output 0
-    mu_hlo *slots;            // outputs of all nodes
-    bool *uniform;            // [slots] surely the same on all replicas; NULL: not needed
-    mu_pjrt_known *known;     // values that are known; NULL: not needed
+    const int *first;     // slot of each node's output 0
+    mu_hlo *slots;        // outputs of all nodes
+    bool *uniform;        // [slots] surely the same on all replicas; NULL: not needed
+    mu_pjrt_known *known; // values that are known; NULL: not needed
 } graph_values;
 
 typedef struct writer {
-    mu_emitter emitter;       // first member
-    graph_values whole;       // of the graph that the parts divide
+    mu_emitter emitter; // first member
+    graph_values whole; // of the graph that the parts divide
     mu_pjrt_parts *parts;
     mu_pjrt_text *text;
     mu_arena memory;
-    int n_values;             // values in the text
-    int indent;               // of operations in regions
-    const mu_node *node;      // that is being written
+    int n_values;        // values in the text
+    int indent;          // of operations in regions
+    const mu_node *node; // that is being written
     mu_pjrt_faults *faults;
     mu_pjrt_known known;
-    int n_gathered;           // of the wholes that replicas have gathered
-    bool waits;               // for the size of the next one
+    int n_gathered; // of the wholes that replicas have gathered
+    bool waits;     // for the size of the next one
 } writer;
 
 // ---- Text ---------------------------------------------------------------------------------------
@@ -214,12 +214,8 @@ static mu_status infer(writer *w, const graph_values *v, const mu_node *node, co
         return MU_RESOURCE_EXHAUSTED;
     for (int i = 0; i < node->n_in; i++)
         specs[i] = l->in[i].spec;
-    mu_infer rule = {.op = node->op,
-                     .attrs = node->attrs,
-                     .n_in = node->n_in,
-                     .n_out = node->n_out,
-                     .in = specs,
-                     .out = out};
+    mu_infer rule = {
+        .op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out, .in = specs, .out = out};
     mu_status status = mu__infer_call(&rule);
     if (status == MU_OK && node->op == &mu_op_all_gather)
         know_whole(w, node, specs, out);
@@ -233,7 +229,8 @@ static mu_status infer(writer *w, const graph_values *v, const mu_node *node, co
                                      "programs need constant shapes; %srun the function on a CPU device",
                                      node->op->name, v->graph->name,
                                      node->op == &mu_op_while_loop
-                                         ? "give a loop whose gradient is taken .maximum_iterations, or " : "");
+                                         ? "give a loop whose gradient is taken .maximum_iterations, or "
+                                         : "");
     }
     mu__free(specs);
     return status;
@@ -348,11 +345,13 @@ static int add_fault(mu_emitter *emitter, const mu_fault *fault)
     writer *w = (writer *)emitter;
     const mu_pjrt_fault added = {.fault = *fault, .node = w->node};
     if (emitter->status == MU_OK && w->faults->n == MOST)
-        emitter->status = mu__error(MU_RESOURCE_EXHAUSTED, "a program checks indices or values in at most %d places; "
-                                    "write what repeats as a loop (mu_while_loop, mu_scan)", MOST);
+        emitter->status = mu__error(MU_RESOURCE_EXHAUSTED,
+                                    "a program checks indices or values in at most %d places; write what repeats as a "
+                                    "loop (mu_while_loop, mu_scan)",
+                                    MOST);
     if (emitter->status == MU_OK && !(w->node->flags & (MU_OP_MAY_FAIL | MU_OP_CONTROL)))
-        emitter->status = mu__error(MU_INTERNAL, "op %s can fail, which its definition does not say",
-                                    w->node->op->name);
+        emitter->status =
+            mu__error(MU_INTERNAL, "op %s can fail, which its definition does not say", w->node->op->name);
     if (emitter->status == MU_OK)
         emitter->status = MU_PUSH(w->faults, added);
     return (int)w->faults->n;
@@ -520,7 +519,8 @@ static mu_status find_known(writer *w)
 {
     if (!(w->whole.graph->effects & MU_OP_MAY_FAIL))
         return MU_OK;
-    w->known = (mu_pjrt_known){.first = w->whole.first, .replicas = w->emitter.replicas,
+    w->known = (mu_pjrt_known){.first = w->whole.first,
+                               .replicas = w->emitter.replicas,
                                .values = mu__calloc((size_t)w->parts->n_values + 1, sizeof *w->known.values)};
     w->whole.known = &w->known;
     return w->known.values ? MU_OK : MU_RESOURCE_EXHAUSTED;
@@ -555,9 +555,15 @@ mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, mu_pjrt_pa
                         int partitions, mu_pjrt_text *texts, mu_spec *specs, mu_pjrt_faults *faults)
 {
     writer w = {
-        .emitter = {.replicas = replicas, .partitions = partitions, .add = add, .open = open_operation,
+        .emitter = {.replicas = replicas,
+                    .partitions = partitions,
+                    .add = add,
+                    .open = open_operation,
                     .enter = enter_region,
-                    .leave = leave_region, .close = close_operation, .body = emit_body, .may_fail = add_fault},
+                    .leave = leave_region,
+                    .close = close_operation,
+                    .body = emit_body,
+                    .may_fail = add_fault},
         .whole = {.graph = graph, .first = parts->first},
         .parts = parts,
         .faults = faults,

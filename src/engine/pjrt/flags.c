@@ -157,11 +157,19 @@ static size_t shared_length(const library *l, const unsigned char *first)
 // any, whole or without the beginning that they share. Tried out with xla-cpu-pjrt 0.0.1; of others it is not known.
 typedef enum spelling { ANY, WHOLE, WHOLE_IN_ANY_CASE, SHORT_IN_SMALL } spelling;
 
-static const struct { const char *enumeration; spelling spelling; } spellings[] = {
-    {"AutotuneCacheMode", WHOLE}, {"CommandBufferSchedulingMode", WHOLE}, {"PGLEStrictnessLevel", WHOLE},
-    {"PartitioningAlgorithm", WHOLE}, {"PipelineParallelismOptLevel", WHOLE}, {"ShapeChecks", WHOLE},
-    {"StepMarkerLocation", WHOLE}, {"WhileLoopUnrolling", WHOLE_IN_ANY_CASE},
-    {"XnnGraphFusionMode", WHOLE_IN_ANY_CASE}, {"DetectionMode", SHORT_IN_SMALL}};
+static const struct {
+    const char *enumeration;
+    spelling spelling;
+} spellings[] = {{"AutotuneCacheMode", WHOLE},
+                 {"CommandBufferSchedulingMode", WHOLE},
+                 {"PGLEStrictnessLevel", WHOLE},
+                 {"PartitioningAlgorithm", WHOLE},
+                 {"PipelineParallelismOptLevel", WHOLE},
+                 {"ShapeChecks", WHOLE},
+                 {"StepMarkerLocation", WHOLE},
+                 {"WhileLoopUnrolling", WHOLE_IN_ANY_CASE},
+                 {"XnnGraphFusionMode", WHOLE_IN_ANY_CASE},
+                 {"DetectionMode", SHORT_IN_SMALL}};
 
 static bool is_enumeration(const field *f, const char *name)
 {
@@ -240,7 +248,7 @@ static const char *wanted_name(const library *l, const field *f, const char *val
     const unsigned char *first = f->enumeration ? described(l, f->enumeration, f->n, VALUE) : NULL;
     if (!first)
         return value ? NULL : "a name";
-    first--;  // the tag
+    first--; // the tag
     if (value && are_named(l, f, first, value))
         return NULL;
     list_names(l, f, first, text);
@@ -303,7 +311,7 @@ static mu_status check_value(const library *l, const char *from, const char *opt
     const bool quoted = end - at > 2 && (at[1] == '\'' || at[1] == '"') && end[-1] == at[1];
     const bool given = at < end;
     const size_t n = given ? (size_t)(end - at) - 1 - 2 * (size_t)quoted : 0;
-    if (n > LONGEST_VALUE)  // a text
+    if (n > LONGEST_VALUE) // a text
         return MU_OK;
     memcpy(value, at + given + quoted, n);
     value[n] = '\0';
@@ -319,8 +327,8 @@ static mu_status check_value(const library *l, const char *from, const char *opt
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s has the option '%.*s', whose value must be %s; XLA would end the process. Correct it "
-                     "(--name=value), or remove the option", from, (int)MU_MIN(length, (size_t)LONGEST_NAME), option,
-                     wanted);
+                     "(--name=value), or remove the option",
+                     from, (int)MU_MIN(length, (size_t)LONGEST_NAME), option, wanted);
 }
 
 // ---- The options --------------------------------------------------------------------------------
@@ -332,7 +340,8 @@ static mu_status check_option(const library *l, const char *from, const char *op
         return check_value(l, from, option, length, name);
     return mu__error(MU_INVALID_ARGUMENT,
                      "%s has the option '%.*s', which plugin %s does not know; XLA would end the process. Correct its "
-                     "name, or remove it", from, (int)MU_MIN(length, (size_t)LONGEST_NAME), option, l->path);
+                     "name, or remove it",
+                     from, (int)MU_MIN(length, (size_t)LONGEST_NAME), option, l->path);
 }
 
 // The end of a word, whose value may be in quotes.
@@ -351,9 +360,10 @@ static mu_status check_words(const library *l, const char *from, const char *tex
     for (const char *at = text + strspn(text, blanks); *at; at += strspn(at, blanks)) {
         const char *end = end_of(at);
         if (strncmp(at, "--", 2) != 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s has '%.*s', which is not an option; XLA would end the process. "
-                             "Options begin with \"--\" and have blanks between them", from,
-                             (int)MU_MIN(end - at, LONGEST_NAME), at);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s has '%.*s', which is not an option; XLA would end the process. Options begin with "
+                             "\"--\" and have blanks between them",
+                             from, (int)MU_MIN(end - at, LONGEST_NAME), at);
         MU_TRY(check_option(l, from, at, (size_t)(end - at)));
         at = end;
     }
@@ -386,7 +396,7 @@ bool mu__pjrt_flags_have(const char *name)
     if (!flags || has_options(flags))
         return flags && strstr(flags, name);
     if (mu__file_read(flags, MOST_BYTES, &text, &bytes) != MU_OK) {
-        mu_error_take();  // mu__pjrt_check_flags has told the reason
+        mu_error_take(); // mu__pjrt_check_flags has told the reason
         return false;
     }
     const bool has = strstr(text, name) != NULL;

@@ -11,7 +11,7 @@ static int most_values(const mu_pjrt_programs *p, bool results)
 {
     int most = 0;
     for (int i = 0; i < p->cut.n_parts; i++)
-        most = MU_MAX(most, (results ? p->cut.parts[i].n_left : p->cut.parts[i].n_taken) + 1);  // the fault, the id
+        most = MU_MAX(most, (results ? p->cut.parts[i].n_left : p->cut.parts[i].n_taken) + 1); // the fault, the id
     return most;
 }
 
@@ -96,7 +96,7 @@ void mu__pjrt_run_give(mu_pjrt_run *run)
     run->shared = false;
     if (atomic_load(&run->plan->client->lost)) {
         keep_inputs(run);
-        return;  // its devices may still use the run's memory as well
+        return; // its devices may still use the run's memory as well
     }
     pthread_mutex_lock(&run->plan->lock);
     run->next = run->programs->idle;
@@ -248,7 +248,7 @@ static void take_results(mu_pjrt_lane *lane, const mu_pjrt_part *part)
 {
     for (int i = 0; i < part->n_left; i++)
         lane->slots[part->left[i]] = lane->results[i];
-    mu__pjrt_drop(lane->plan->client, &lane->fault);  // an earlier part's
+    mu__pjrt_drop(lane->plan->client, &lane->fault); // an earlier part's
     if (part->may_fail)
         lane->fault = lane->results[part->n_left];
 }
@@ -276,12 +276,11 @@ mu_status mu__pjrt_execute(mu_pjrt_run *run, int number, int64_t launch)
             run->lanes[d].arguments[i] = run->lanes[d].slots[part->taken[i]];
     pj_execute_options options = PJ_ARGS(pj_execute_options, .launch_id = (int)(launch & INT32_MAX),
                                          .not_donated = run->kept, .n_not_donated = keep_shared(run, part));
-    pj_execute_args args =
-        PJ_ARGS(pj_execute_args, .loaded = p->loaded[number], .options = &options, .arguments = run->arguments,
-                .n_devices = (size_t)run->n,
-                .n_arguments = (size_t)part->n_taken + (p->span.replicas == MU_PJRT_ONE_BY_ONE),
-                .outputs = run->results, .complete = run->complete,
-                .device = p->span.devices ? NULL : run->lanes[0].device->engine_device);
+    pj_execute_args args = PJ_ARGS(pj_execute_args, .loaded = p->loaded[number], .options = &options,
+                                   .arguments = run->arguments, .n_devices = (size_t)run->n,
+                                   .n_arguments = (size_t)part->n_taken + (p->span.replicas == MU_PJRT_ONE_BY_ONE),
+                                   .outputs = run->results, .complete = run->complete,
+                                   .device = p->span.devices ? NULL : run->lanes[0].device->engine_device);
     for (int d = 0; d < run->n; d++)
         mu__pjrt_lend(&run->lanes[d], part);
     const mu_status status = mu__pjrt_call_execute(run->plan->client, &args, run->plan->graph->name);

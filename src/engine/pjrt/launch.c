@@ -52,8 +52,8 @@ static mu_status end(mu_pjrt_run *run, mu_status status)
 // Where a plan runs. A graph without annotations runs on the first logical device of each replica.
 typedef struct chosen_devices {
     mu_pjrt_span span;
-    mu_device **devices, *few_devices[64];  // [span.n_local]; `few` are memory for most launches
-    int64_t *ids, few_ids[64];              // [span.replicas * span.partitions]; NULL: of this process alone
+    mu_device **devices, *few_devices[64]; // [span.n_local]; `few` are memory for most launches
+    int64_t *ids, few_ids[64];             // [span.replicas * span.partitions]; NULL: of this process alone
 } chosen_devices;
 
 static mu_status reserve(chosen_devices *chosen, int n_local, int n_ids)
@@ -75,8 +75,8 @@ static mu_status choose(const mu_pjrt_plan *plan, int n, int partitions, mu_devi
         out->devices[i] = given[i / each * partitions + i % each];
     for (int i = 0; world && i < replicas * each; i++)
         out->ids[i] = world->ids[i / each * partitions + i % each];
-    out->span = (mu_pjrt_span){.replicas = replicas, .partitions = each, .n_local = n * each,
-                               .devices = out->devices, .ids = out->ids};
+    out->span = (mu_pjrt_span){
+        .replicas = replicas, .partitions = each, .n_local = n * each, .devices = out->devices, .ids = out->ids};
     return MU_OK;
 }
 
@@ -108,7 +108,7 @@ static mu_status launch_on(mu_pjrt_plan *plan, const chosen_devices *chosen, con
     }
     mu_error_value cause;
     mu__error_move(&cause);
-    if (await(run) != MU_OK) {  // what was queued may still use the inputs
+    if (await(run) != MU_OK) { // what was queued may still use the inputs
         mu_error_value ignored;
         mu__error_move(&ignored);
     }
@@ -128,8 +128,8 @@ mu_status mu__pjrt_launch(mu_plan *handle, int n, int partitions, mu_device *con
     return status;
 }
 
-mu_status mu__pjrt_join(mu_plan *handle, const mu_launch_world *world, int n, int partitions,
-                        mu_device *const *devices, bool compile, int64_t *hash)
+mu_status mu__pjrt_join(mu_plan *handle, const mu_launch_world *world, int n, int partitions, mu_device *const *devices,
+                        bool compile, int64_t *hash)
 {
     chosen_devices chosen;
     mu_pjrt_plan *plan = (mu_pjrt_plan *)handle;
@@ -151,7 +151,7 @@ mu_status mu__pjrt_finish(mu_launch *launch)
     for (int i = 0; i < run->n; i++)
         run->lanes[i].ended = status == MU_OK;
     if (status != MU_OK && run->shared)
-        run->plan->client->world->fail(run->plan->client->world);  // the others wait for what failed here
+        run->plan->client->world->fail(run->plan->client->world); // the others wait for what failed here
     return end(run, status == MU_OK ? mu__pjrt_check_fault(run) : status);
 }
 
@@ -179,7 +179,7 @@ static mu_status run_plan(mu_plan *plan, const mu_run_args *args)
 
 static void close_device(mu_device *device)
 {
-    (void)device;  // the device's state belongs to the client
+    (void)device; // the device's state belongs to the client
 }
 
 static mu_graph *lower(const mu_graph *graph)

@@ -73,7 +73,7 @@ static bool memory_of(const mu_pjrt_plan *plan, pj_loaded *loaded, pj_program_me
         mu__pjrt_destroy(api, PJ_EXECUTABLE_DESTROY, &end);
     }
     if (status != MU_OK)
-        mu__error_move(&ignored);  // not every plugin can tell
+        mu__error_move(&ignored); // not every plugin can tell
     return status == MU_OK;
 }
 
@@ -92,11 +92,10 @@ mu_status mu__pjrt_check_memory(const mu_pjrt_plan *plan, const mu_pjrt_programs
             (double)part.aliased / 1e6, (double)part.temporaries / 1e6);
     if (need <= there_is || there_is <= 0)
         return MU_OK;
-    const mu_status status =
-        mu__error(MU_RESOURCE_EXHAUSTED,
-                  "'%s' needs %.1f MB of memory on each device, and %s has %.1f MB; use smaller batches, more devices, "
-                  "or mu_recompute_grad",
-                  plan->graph->name, (double)need / 1e6, device->name, (double)there_is / 1e6);
+    const mu_status status = mu__error(MU_RESOURCE_EXHAUSTED,
+                                       "'%s' needs %.1f MB of memory on each device, and %s has %.1f MB; use smaller "
+                                       "batches, more devices, or mu_recompute_grad",
+                                       plan->graph->name, (double)need / 1e6, device->name, (double)there_is / 1e6);
     mu__pjrt_name_largest(plan, p);
     return status;
 }

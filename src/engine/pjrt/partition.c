@@ -51,7 +51,8 @@ static void list_donations(const mu_graph *graph, const mu_pjrt_parts *parts, mu
         const mu_edge after = graph->outputs.items[n_results + r];
         const mu_spec *old = &before->out[0], *new = &after.node->out[after.output];
         const int slot = parts->first[before->id], made = parts->first[after.node->id] + after.output;
-        const mu_pjrt_donation d = {.resource = (int)r, .argument = find(part->n_taken, part->taken, slot),
+        const mu_pjrt_donation d = {.resource = (int)r,
+                                    .argument = find(part->n_taken, part->taken, slot),
                                     .result = find(part->n_left, part->left, made)};
         if (d.argument < 0 || d.result < 0 || last[slot] >= part->end || (marks[made] & DONATED) ||
             old->dtype != new->dtype || !mu__shape_known(&new->shape) || !mu__shape_equal(&old->shape, &new->shape))

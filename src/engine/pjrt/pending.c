@@ -34,7 +34,7 @@ void mu__pjrt_pending_leave(mu_pjrt_pending *pending)
 {
     if (atomic_fetch_sub(&pending->holders, 1) > 1)
         return;
-    (void)mu__latch_wait(&pending->done, MU_FOREVER, "the plugin");  // the other arrives at once, if it has not
+    (void)mu__latch_wait(&pending->done, MU_FOREVER, "the plugin"); // the other arrives at once, if it has not
     pending->free(pending);
 }
 
@@ -42,13 +42,13 @@ mu_status mu__pjrt_pending_start(mu_pjrt_pending *pending, void *(*call)(void *)
 {
     pthread_t thread;
     sigset_t all, own;
-    sigfillset(&all);  // the program's own threads handle signals
+    sigfillset(&all); // the program's own threads handle signals
     pthread_sigmask(SIG_SETMASK, &all, &own);
     atomic_fetch_add(&pending->holders, 1);
     const int failed = pthread_create(&thread, NULL, call, pending);
     pthread_sigmask(SIG_SETMASK, &own, NULL);
     if (failed != 0) {
-        mu__pjrt_pending_end(pending);  // there is no other holder
+        mu__pjrt_pending_end(pending); // there is no other holder
         return mu__error(mu__errno_code(failed), "%s: cannot start a thread for a call of the plugin: %s", what,
                          strerror(failed));
     }
@@ -92,7 +92,8 @@ static mu_status wait_with_others(mu_pjrt_client *client, mu_pjrt_pending *pendi
             continue;
         mu__error(MU_DEADLINE_EXCEEDED,
                   "'%s', which the devices of all processes run together, has not ended after %.0f s, although no "
-                  "process has failed; look for a device or network that hangs, or raise MUSTER_TIMEOUT", what, most);
+                  "process has failed; look for a device or network that hangs, or raise MUSTER_TIMEOUT",
+                  what, most);
         client->world->fail(client->world);
         break;
     }
@@ -106,7 +107,7 @@ static bool depends_on_others(const mu_pjrt_client *client) { return atomic_load
 // ---- Events -------------------------------------------------------------------------------------
 
 typedef struct event_wait {
-    mu_pjrt_pending pending;  // first
+    mu_pjrt_pending pending; // first
     const pj_api *api;
 } event_wait;
 
@@ -121,7 +122,7 @@ static void on_ready(pj_error *error, void *arg)
     event_wait *wait = arg;
     pj_error_args end = PJ_ARGS(pj_error_args, .error = error);
     if (error)
-        wait->api->functions[PJ_ERROR_DESTROY](&end);  // the event has it too
+        wait->api->functions[PJ_ERROR_DESTROY](&end); // the event has it too
     mu__pjrt_pending_end(&wait->pending);
 }
 
@@ -133,12 +134,11 @@ static event_wait *announce(mu_pjrt_client *client, pj_event *event, const char 
         return NULL;
     wait->api = client->api;
     mu__pjrt_pending_init(&wait->pending, free_wait);
-    pj_event_on_ready_args args =
-        PJ_ARGS(pj_event_on_ready_args, .event = event, .callback = on_ready, .arg = wait);
+    pj_event_on_ready_args args = PJ_ARGS(pj_event_on_ready_args, .event = event, .callback = on_ready, .arg = wait);
     atomic_fetch_add(&wait->pending.holders, 1);
     if (mu__pjrt_call(client->api, PJ_EVENT_ON_READY, &args, what) == MU_OK)
         return wait;
-    mu__pjrt_pending_end(&wait->pending);  // no other thread will
+    mu__pjrt_pending_end(&wait->pending); // no other thread will
     mu__pjrt_pending_leave(&wait->pending);
     return NULL;
 }
@@ -192,7 +192,7 @@ mu_status mu__pjrt_await_buffer(mu_pjrt_client *client, pj_buffer *buffer, const
 // ---- Launches -----------------------------------------------------------------------------------
 
 typedef struct execution {
-    mu_pjrt_pending pending;  // first
+    mu_pjrt_pending pending; // first
     const pj_api *api;
     pj_execute_options options;
     pj_execute_args args;

@@ -25,13 +25,13 @@ void mu__pjrt_destroy(const pj_api *api, pj_function function, void *args);
 // in the package folders of the active Python environment, the user and the system. A name with a slash is a file.
 // Further calls return the same table. Returns NULL with NOT_FOUND if there is no such plugin.
 const pj_api *mu__pjrt_plugin(const char *name);
-bool mu__pjrt_plugin_has(const char *name, const char *flag);  // whether its library has an option of this name
+bool mu__pjrt_plugin_has(const char *name, const char *flag); // whether its library has an option of this name
 // Options of XLA that programs may have to be compiled without, as bits 1 << n (compile_options.c).
 // mu__pjrt_switches returns those of `wanted` that the plugin has and XLA_FLAGS leaves open.
 enum { MU_PJRT_XNNPACK, MU_PJRT_FAST_MIN_MAX, MU_PJRT_SCHEDULER, MU_PJRT_SWITCHES };
 unsigned mu__pjrt_switches(const char *plugin, unsigned wanted);
-bool mu__pjrt_installed(const char *name);  // whether a file for this plugin exists
-bool mu__pjrt_named(const char *name);      // whether PJRT_NAMES_AND_LIBRARY_PATHS gives its file
+bool mu__pjrt_installed(const char *name); // whether a file for this plugin exists
+bool mu__pjrt_named(const char *name);     // whether PJRT_NAMES_AND_LIBRARY_PATHS gives its file
 
 // mu__pjrt_check_flags fails with INVALID_ARGUMENT if XLA_FLAGS has an option that the library at `path` does not know
 // or cannot read (flags.c). mu__pjrt_advise adds to the pending error about a plugin what can be done
@@ -61,7 +61,7 @@ int mu__pjrt_list(char names[][MU_PJRT_NAME], int capacity);
 
 // ---- Clients (pjrt_client.c) --------------------------------------------------------------------
 
-enum { MU_PJRT_KIND = 20 };  // bytes of the kind in a device's name
+enum { MU_PJRT_KIND = 20 }; // bytes of the kind in a device's name
 
 typedef struct mu_pjrt_client mu_pjrt_client;
 
@@ -75,18 +75,18 @@ typedef struct mu_pjrt_memory_space {
 struct mu_pjrt_client {
     mu_object object;
     mu_pjrt_client *next;
-    char kind[MU_PJRT_KIND];      // of its devices' names: "XLA_CPU"
+    char kind[MU_PJRT_KIND]; // of its devices' names: "XLA_CPU"
     const pj_api *api;
     pj_client *client;
-    atomic_int in_memory;         // whether the host can address the devices' buffers; 0: not known, -1: no
-    mu_device_world *world;       // retained; NULL: the process is alone
-    int process, n_all;           // the plugin's number of this process, and the devices of all processes
-    int n_devices;                // of this process
-    unsigned off;                 // options that its programs are compiled without (pjrt_client.c)
-    mu_device *devices;           // engine_device is the pj_device
+    atomic_int in_memory;                // whether the host can address the devices' buffers; 0: not known, -1: no
+    mu_device_world *world;              // retained; NULL: the process is alone
+    int process, n_all;                  // the plugin's number of this process, and the devices of all processes
+    int n_devices;                       // of this process
+    unsigned off;                        // options that its programs are compiled without (pjrt_client.c)
+    mu_device *devices;                  // engine_device is the pj_device
     mu_pjrt_memory_space *memory_spaces; // of each device
-    atomic_int n_shared;          // programs under way that other processes run too
-    atomic_bool lost;             // one of them did not end (pending.c)
+    atomic_int n_shared;                 // programs under way that other processes run too
+    atomic_bool lost;                    // one of them did not end (pending.c)
 };
 
 // mu__pjrt_client_new opens the plugin called `name` and creates its devices, which are named by `kind` and a number.
@@ -163,13 +163,16 @@ typedef struct mu_pjrt_copy {
     pj_buffer *buffer;
 } mu_pjrt_copy;
 typedef struct mu_pjrt_memory {
-    mu_pjrt_client *client;       // retained
+    mu_pjrt_client *client; // retained
     mu_spec spec;
     pthread_mutex_t lock;
-    pj_buffer *buffer;            // NULL: no value
-    mu_buffer *owner;             // retained; whose elements these are; NULL: its own
+    pj_buffer *buffer; // NULL: no value
+    mu_buffer *owner;  // retained; whose elements these are; NULL: its own
     // Of this value on further logical devices of the replicas that use it: another strategy may have other ones.
-    struct { mu_pjrt_copy *items; size_t n, capacity; } copies;
+    struct {
+        mu_pjrt_copy *items;
+        size_t n, capacity;
+    } copies;
 } mu_pjrt_memory;
 void mu__pjrt_put(mu_pjrt_memory *memory, pj_buffer *buffer);
 
@@ -189,23 +192,23 @@ typedef struct mu_pjrt_donation {
 
 // The inputs and outputs of a program are slots: output i of a node is slot mu_pjrt_parts.first[node] + i.
 typedef struct mu_pjrt_part {
-    int begin, end;               // nodes of the graph; node `end`, if any, is a collective that the host performs
+    int begin, end; // nodes of the graph; node `end`, if any, is a collective that the host performs
     int n_taken, n_left, n_donated;
-    int *taken, *left;            // slots read and written, in order of arguments and of results
+    int *taken, *left; // slots read and written, in order of arguments and of results
     mu_pjrt_donation *donated;
-    bool may_fail;                // its last result, after those, is which op has failed; mu__pjrt_emit finds it
+    bool may_fail; // its last result, after those, is which op has failed; mu__pjrt_emit finds it
 } mu_pjrt_part;
 
 // How the values of a pure graph pass between its programs.
 typedef struct mu_pjrt_parts {
     int n_values, n_parts;
-    int *first;                   // slot of each node's output 0
+    int *first; // slot of each node's output 0
     mu_pjrt_part *parts;
     // The host gathers tensors of any sizes between parts. What follows has known shapes once the sizes of the wholes
     // are known: those of the first ones, in the graph's order, and how many parts mu__pjrt_emit could write with them.
     int n_wholes, n_written;
     const int64_t *wholes;
-    bool joined;                  // other processes run the program too; they have to know of a failure
+    bool joined; // other processes run the program too; they have to know of a failure
 } mu_pjrt_parts;
 
 // mu__pjrt_parts_of finds the inputs and outputs of one program, or with `split` of the programs between the
@@ -225,7 +228,7 @@ mu_status mu__pjrt_parts_of(const mu_graph *graph, bool split, mu_arena *arena, 
 enum { MU_PJRT_ONE_BY_ONE = 0 };
 typedef struct mu_pjrt_fault {
     mu_fault fault;
-    const mu_node *node;          // of the graph or one of its bodies
+    const mu_node *node; // of the graph or one of its bodies
 } mu_pjrt_fault;
 typedef struct mu_pjrt_faults {
     mu_pjrt_fault *items;
@@ -241,9 +244,9 @@ mu_status mu__pjrt_emit(const mu_graph *graph, const mu_spec *inputs, mu_pjrt_pa
 // The values of a graph that are known when its program is written (known.c): mu__pjrt_know finds those of a node's
 // outputs, and makes a check whose input is known (*checked: the program needs none). Errors: the check's.
 typedef struct mu_pjrt_known {
-    const int *first;             // slot of each node's output 0
-    int replicas;                 // as of mu__pjrt_emit
-    mu_tensor **values;           // [slots] owned; NULL: not known
+    const int *first;   // slot of each node's output 0
+    int replicas;       // as of mu__pjrt_emit
+    mu_tensor **values; // [slots] owned; NULL: not known
 } mu_pjrt_known;
 mu_status mu__pjrt_know(const mu_pjrt_known *known, const mu_node *node, const mu_hlo *in, mu_hlo *out, bool *checked);
 void mu__pjrt_forget_known(mu_pjrt_known *known, int n_values);

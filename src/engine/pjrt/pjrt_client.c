@@ -97,7 +97,7 @@ int64_t mu__pjrt_memory_bytes(const mu_device *device)
     mu_error_value ignored;
     const mu_status status = mu__pjrt_call(client->api, PJ_DEVICE_MEMORY_STATS, &args, device->name);
     if (status != MU_OK)
-        mu__error_move(&ignored);  // not every plugin keeps count
+        mu__error_move(&ignored); // not every plugin keeps count
     return status == MU_OK && args.bytes_limit.is_set ? args.bytes_limit.value : -1;
 }
 
@@ -118,10 +118,10 @@ bool mu__pjrt_identify(const mu_device *device, mu_world_device *out)
     mu_error_value ignored;
     *out = (mu_world_device){.process = client->process, .n_devices = client->n_all};
     if (!client->world || client->n_all <= client->n_devices || !client->world->lasts(client->world))
-        return false;  // after the job's end the death of another process is not reported
+        return false; // after the job's end the death of another process is not reported
     if (mu__pjrt_device_id(device, &out->id) == MU_OK)
         return true;
-    mu__error_move(&ignored);  // a plugin that does not number its devices
+    mu__error_move(&ignored); // a plugin that does not number its devices
     return false;
 }
 
@@ -168,7 +168,7 @@ bool mu__pjrt_coordinates(const mu_device *device, int out[MU_PJRT_COORDINATES])
     if (status == MU_OK)
         status = mu__pjrt_call(api, PJ_DEVICE_DESCRIPTION_ATTRIBUTES, &given, device->name);
     if (status != MU_OK)
-        mu__error_move(&ignored);  // not every plugin has attributes
+        mu__error_move(&ignored); // not every plugin has attributes
     return status == MU_OK && read_coordinates(&given, out);
 }
 

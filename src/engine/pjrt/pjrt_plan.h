@@ -13,11 +13,11 @@ typedef struct mu_pjrt_run mu_pjrt_run;
 
 // Where a program runs.
 typedef struct mu_pjrt_span {
-    int replicas;                 // of all processes; MU_PJRT_ONE_BY_ONE: each runs the parts for itself
-    int partitions;               // logical devices of each replica
-    int n_local;                  // devices of this process
-    mu_device *const *devices;    // [n_local]
-    const int64_t *ids;           // [replicas * partitions] of the devices of all processes; NULL: of this one alone
+    int replicas;              // of all processes; MU_PJRT_ONE_BY_ONE: each runs the parts for itself
+    int partitions;            // logical devices of each replica
+    int n_local;               // devices of this process
+    mu_device *const *devices; // [n_local]
+    const int64_t *ids;        // [replicas * partitions] of the devices of all processes; NULL: of this one alone
 } mu_pjrt_span;
 
 // The compiled programs of a graph: one for a number of replicas, or the parts that each replica runs for itself. Where
@@ -25,58 +25,58 @@ typedef struct mu_pjrt_span {
 typedef struct mu_pjrt_programs mu_pjrt_programs;
 struct mu_pjrt_programs {
     mu_arena memory;
-    mu_pjrt_span span;            // with copies of devices and ids; no devices: chosen at each run
-    int64_t *ids;                 // [replicas * partitions] of the plugin, if devices are given
-    int *order;                   // [span.n_local] whose lists of arguments and results the plugin takes, in its order:
-                                  // indices into span.devices; NULL: for one device
-    int64_t hash;                 // of the text, without comments
+    mu_pjrt_span span; // with copies of devices and ids; no devices: chosen at each run
+    int64_t *ids;      // [replicas * partitions] of the plugin, if devices are given
+    int *order;        // [span.n_local] whose lists of arguments and results the plugin takes, in its order:
+                       // indices into span.devices; NULL: for one device
+    int64_t hash;      // of the text, without comments
     mu_pjrt_parts cut;
-    mu_spec *specs;               // [slots]
+    mu_spec *specs; // [slots]
     mu_pjrt_faults faults;
-    pj_loaded **loaded;           // [parts] NULL: these programs do not have the part
-    mu_pjrt_run *idle;            // runs that can be used again; under the plan's lock
+    pj_loaded **loaded; // [parts] NULL: these programs do not have the part
+    mu_pjrt_run *idle;  // runs that can be used again; under the plan's lock
     // Of programs that follow others, under the plan's lock:
     mu_pjrt_programs *next;
-    int users;                    // runs that have them
-    int64_t last_use;             // of all uses of the plan's programs
+    int users;        // runs that have them
+    int64_t last_use; // of all uses of the plan's programs
 };
 
 typedef struct mu_pjrt_plan mu_pjrt_plan;
 struct mu_pjrt_plan {
-    mu_graph *graph;              // retained; pure
-    int n_inputs;                 // of the function; the variables of graph->resources follow them
-    mu_pjrt_client *client;       // retained
-    mu_device *device;            // for runs that name none
+    mu_graph *graph;        // retained; pure
+    int n_inputs;           // of the function; the variables of graph->resources follow them
+    mu_pjrt_client *client; // retained
+    mu_device *device;      // for runs that name none
     mu_arena memory;
     mu_spec *inputs;
-    mu_access *access;            // [resources] how the graph uses each
-    bool writes_shared;           // variables that the replicas share
-    bool annotated;               // the graph says how work is divided among the logical devices of a replica
-    pthread_mutex_t lock;         // held while programs are compiled
+    mu_access *access;    // [resources] how the graph uses each
+    bool writes_shared;   // variables that the replicas share
+    bool annotated;       // the graph says how work is divided among the logical devices of a replica
+    pthread_mutex_t lock; // held while programs are compiled
     // NULL: no run has needed them; `shared` is that of several processes
     mu_pjrt_programs *_Atomic alone, *_Atomic together, *_Atomic parts, *_Atomic shared;
-    mu_pjrt_programs *behind;     // programs that follow those of `parts`, or one another; under the lock
-    int64_t n_uses;               // of those; under the lock
-    mu_pjrt_plan *unrolled;       // for parts, without loops around collectives; NULL: no run has needed it
+    mu_pjrt_programs *behind; // programs that follow those of `parts`, or one another; under the lock
+    int64_t n_uses;           // of those; under the lock
+    mu_pjrt_plan *unrolled;   // for parts, without loops around collectives; NULL: no run has needed it
 };
 
 // What a run holds on one device. The lanes of a replica's further logical devices follow the first one, which has its
 // variables and results: they have copies of the variables (mu_pjrt_memory), and results only for these copies.
 typedef struct mu_pjrt_lane {
-    struct mu_pjrt_lane *first;   // the lane that this one follows; NULL: none
+    struct mu_pjrt_lane *first; // the lane that this one follows; NULL: none
     mu_pjrt_plan *plan;
     mu_pjrt_programs *programs;
     mu_device *device;
     const mu_run_args *args;
-    pj_buffer **slots;            // values
-    bool *borrowed;               // [slots] the value belongs to a variable or a tensor
-    pj_buffer **arguments, **results;  // values of one execution
-    mu_buffer **held;             // [resources] acquired
-    pj_buffer **fresh;            // [resources] new values that are still to be put into the acquired buffers
-    pj_event **transfers;         // [inputs] of copies from the host; NULL: none
-    pj_buffer *fault;             // which op has failed (mu_emitter.fault); NULL: none can
-    bool changed;                 // a program has taken over memory of variables, or new values were put in
-    bool ended;                   // the programs launched so far have ended without an error of the plugin
+    pj_buffer **slots;                // values
+    bool *borrowed;                   // [slots] the value belongs to a variable or a tensor
+    pj_buffer **arguments, **results; // values of one execution
+    mu_buffer **held;                 // [resources] acquired
+    pj_buffer **fresh;                // [resources] new values that are still to be put into the acquired buffers
+    pj_event **transfers;             // [inputs] of copies from the host; NULL: none
+    pj_buffer *fault;                 // which op has failed (mu_emitter.fault); NULL: none can
+    bool changed;                     // a program has taken over memory of variables, or new values were put in
+    bool ended;                       // the programs launched so far have ended without an error of the plugin
 } mu_pjrt_lane;
 
 // One run, with all memory that it needs; runs are used again.
@@ -129,8 +129,8 @@ size_t mu__pjrt_compile_options(int n, int partitions, const int64_t *ids, unsig
 
 // mu__pjrt_compile_text compiles a program's text and waits for that, at most MUSTER_COMPILE_TIMEOUT. The caller owns
 // *out. Errors: DEADLINE_EXCEEDED; the plugin's.
-mu_status mu__pjrt_compile_text(mu_pjrt_client *client, const char *what, const mu_pjrt_text *text,
-                                const char *options, size_t options_bytes, pj_loaded **out);
+mu_status mu__pjrt_compile_text(mu_pjrt_client *client, const char *what, const mu_pjrt_text *text, const char *options,
+                                size_t options_bytes, pj_loaded **out);
 // mu__pjrt_add_error_origin puts the op, layer and line that the pending error of a compilation is about in front of
 // it.
 void mu__pjrt_add_error_origin(const mu_pjrt_text *text);
@@ -152,7 +152,7 @@ mu_pjrt_programs *mu__pjrt_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span
 // mu__pjrt_programs_new compiles programs, with `before` those that follow if the whole has this size; NULL on error.
 mu_pjrt_programs *mu__pjrt_programs_new(const mu_pjrt_plan *plan, const mu_pjrt_span *span,
                                         const mu_pjrt_programs *before, int64_t whole);
-void mu__pjrt_programs_free(const mu_pjrt_plan *plan, mu_pjrt_programs *p);  // NULL accepted
+void mu__pjrt_programs_free(const mu_pjrt_plan *plan, mu_pjrt_programs *p); // NULL accepted
 mu_pjrt_programs *mu__pjrt_known_programs(mu_pjrt_plan *plan, const mu_pjrt_span *span);
 
 // ---- gathered.c: programs behind gathers whose parts have other sizes ---------------------------

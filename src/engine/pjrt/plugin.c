@@ -74,7 +74,9 @@ static bool find_in_list(const char *list, const char *name, char path[LONGEST_P
 static bool find_in_packages(const char *root, const char *name, char path[LONGEST_PATH])
 {
     static const char *const folders[] = {"lib/python3*/site-packages", "lib/python3*/dist-packages"};
-    static const struct { const char *before, *after; } forms[] = {
+    static const struct {
+        const char *before, *after;
+    } forms[] = {
         {"xla_plugins/", "_pjrt/*.so"}, {"xla_plugins/", "/*.so"}, {"jax_plugins/", "/*.so"}, {"lib", "/lib*.so"}};
     for (size_t f = 0; root && f < MU_COUNT(folders); f++)
         for (size_t i = 0; i < MU_COUNT(forms); i++) {
@@ -179,8 +181,9 @@ int mu__pjrt_list(char names[][MU_PJRT_NAME], int capacity)
 static mu_status check_version(const pj_api *api, const char *path)
 {
     if (api->size < offsetof(pj_api, functions) || api->version.major != 0 || api->version.minor < OLDEST_MINOR)
-        return mu__error(MU_FAILED_PRECONDITION, "plugin %s speaks PJRT %d.%d; expected 0.%d or a later 0.x; install "
-                         "%s version of it", path, api->version.major, api->version.minor, (int)OLDEST_MINOR,
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "plugin %s speaks PJRT %d.%d; expected 0.%d or a later 0.x; install %s version of it", path,
+                         api->version.major, api->version.minor, (int)OLDEST_MINOR,
                          api->version.major > 0 ? "an older" : "a newer");
     for (int function = PJ_ERROR_DESTROY; function <= PJ_PLUGIN_INITIALIZE; function++)
         if (!function_of(api, (pj_function)function))
@@ -199,7 +202,7 @@ static const pj_api *load(const char *path)
         return NULL;
     }
     pj_get_api *get = NULL;
-    *(void **)&get = dlsym(library, "GetPjrtApi");  // POSIX's way around C's ban on converting object pointers
+    *(void **)&get = dlsym(library, "GetPjrtApi"); // POSIX's way around C's ban on converting object pointers
     const pj_api *api = get ? get() : NULL;
     if (!api) {
         mu__error(MU_FAILED_PRECONDITION, "%s is not a PJRT plugin: it has no GetPjrtApi that returns a table", path);
@@ -214,8 +217,10 @@ static const pj_api *load(const char *path)
 static const pj_api *open_file(const char *path)
 {
     if (access(path, F_OK) != 0) {
-        mu__error(MU_NOT_FOUND, "plugin %s: there is no such file; correct its path in PJRT_NAMES_AND_LIBRARY_PATHS, "
-                  "or install a published plugin (`muster plugin install cpu`, cuda13 or tpu)", path);
+        mu__error(MU_NOT_FOUND,
+                  "plugin %s: there is no such file; correct its path in PJRT_NAMES_AND_LIBRARY_PATHS, or install a "
+                  "published plugin (`muster plugin install cpu`, cuda13 or tpu)",
+                  path);
         return NULL;
     }
     if (mu__pjrt_check_flags(path) != MU_OK ||
@@ -231,7 +236,10 @@ static const pj_api *open_file(const char *path)
 static struct {
     pthread_mutex_t lock;
     int n;
-    struct { char path[LONGEST_PATH]; const pj_api *api; } opened[MOST_PLUGINS];
+    struct {
+        char path[LONGEST_PATH];
+        const pj_api *api;
+    } opened[MOST_PLUGINS];
 } plugins = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static const pj_api *open_once(const char *path)

@@ -75,7 +75,7 @@ static mu_status acquire_copies(mu_pjrt_lane *lane)
         const int slot = mu__pjrt_slot(lane->programs, before(lane->plan, i));
         lane->borrowed[slot] = true;
         if (lane->plan->access[i] == MU_ACCESS_WRITE)
-            continue;  // the old value is not needed, and may be none
+            continue; // the old value is not needed, and may be none
         lane->slots[slot] = mu__pjrt_copy(memory_of(lane, i), lane->device);
         if (!lane->slots[slot])
             return mu_error_code();

@@ -17,7 +17,7 @@
 
 enum { WAIT_SECONDS = 60, OUTPUT_BYTES = 4096 };
 
-static const char done_mark = '\0';  // not in any text
+static const char done_mark = '\0'; // not in any text
 
 // ---- In the new process -------------------------------------------------------------------------
 
@@ -27,10 +27,9 @@ static void end_here(void) { _exit(1); }
 static void compile(const pj_api *api, pj_client *client)
 {
     static const char format[] = "mlir";
-    static char code[] =
-        "module @muster {\n  func.func public @main(%v0: tensor<f32>) -> (tensor<f32>) {\n"
-        "    %v1 = \"stablehlo.add\"(%v0, %v0) : (tensor<f32>, tensor<f32>) -> tensor<f32>\n"
-        "    \"func.return\"(%v1) : (tensor<f32>) -> ()\n  }\n}\n";
+    static char code[] = "module @muster {\n  func.func public @main(%v0: tensor<f32>) -> (tensor<f32>) {\n"
+                         "    %v1 = \"stablehlo.add\"(%v0, %v0) : (tensor<f32>, tensor<f32>) -> tensor<f32>\n"
+                         "    \"func.return\"(%v1) : (tensor<f32>) -> ()\n  }\n}\n";
     char options[MU_PJRT_OPTIONS_BYTES];
     pj_program source = PJ_ARGS(pj_program, .code = code, .code_bytes = sizeof code - 1, .format = format,
                                 .format_bytes = sizeof format - 1);
@@ -107,11 +106,14 @@ static mu_status judge(const char *path, bool heard, bool done, char *output)
     if (done)
         return MU_OK;
     if (!heard)
-        return mu__error(MU_DEADLINE_EXCEEDED, "plugin %s, tried with the options for LLVM in XLA_FLAGS in a process "
-                         "of its own, has not compiled a small program after %d s; remove --xla_backend_extra_options",
+        return mu__error(MU_DEADLINE_EXCEEDED,
+                         "plugin %s, tried with the options for LLVM in XLA_FLAGS in a process of its own, has not "
+                         "compiled a small program after %d s; remove --xla_backend_extra_options",
                          path, (int)WAIT_SECONDS);
-    return mu__error(MU_INVALID_ARGUMENT, "plugin %s ended the process in which it was tried with the options for LLVM "
-                     "in XLA_FLAGS: %.300s. Correct --xla_backend_extra_options", path, reason_of(output));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "plugin %s ended the process in which it was tried with the options for LLVM in XLA_FLAGS: "
+                     "%.300s. Correct --xla_backend_extra_options",
+                     path, reason_of(output));
 }
 
 mu_status mu__pjrt_try(const char *path, mu_pjrt_load *load)

@@ -54,8 +54,8 @@ static mu_status need_resources(const mu_node *node, const mu_graph *body, mu_re
         while (k < node->n_resources && resources[k] != body->resources.items[i])
             k++;
         if (k == node->n_resources)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: the body '%s' uses '%s', which is not among the %d resources "
-                             "of the node",
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: the body '%s' uses '%s', which is not among the %d resources of the node",
                              node->op->name, body->name, body->resources.items[i]->name, node->n_resources);
     }
     return MU_OK;
@@ -69,8 +69,8 @@ mu_status mu__admit_bodies(mu_node *node, mu_resource *const *resources)
         node->flags |= MU_OP_MAY_FAIL;
     for (int i = 0; (body = mu__node_body(node, i)); i++) {
         if (body->depth + 1 >= MU_MAX_DEPTH)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: the body '%s' has %d levels of graphs; with this one there "
-                             "may be %d in all",
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: the body '%s' has %d levels of graphs; with this one there may be %d in all",
                              node->op->name, body->name, body->depth + 1, MU_MAX_DEPTH);
         MU_TRY(need_resources(node, body, resources));
         node->flags |= body->effects;
@@ -118,8 +118,13 @@ static mu_status node_shapes(const mu_node *node, const int *first, mu_spec *all
         specs[i] = all[first[node->in[i].node->id] + node->in[i].output];
     for (int i = 0; i < node->n_resources; i++)
         specs[node->n_in + i] = node->graph->resources.items[node->resources[i]]->spec;
-    mu_infer infer = {.op = node->op, .attrs = node->attrs, .n_in = node->n_in, .n_out = node->n_out,
-                      .n_resources = node->n_resources, .in = specs, .resources = specs + node->n_in,
+    mu_infer infer = {.op = node->op,
+                      .attrs = node->attrs,
+                      .n_in = node->n_in,
+                      .n_out = node->n_out,
+                      .n_resources = node->n_resources,
+                      .in = specs,
+                      .resources = specs + node->n_in,
                       .out = all + first[node->id]};
     mu_status status = mu__infer_call(&infer);
     mu__free(specs);

@@ -9,8 +9,9 @@ mu_status mu__body_begin(mu_body_trace *body, const char *name)
     mu_context *context = mu__context();
     mu_graph_trace *outer = (mu_graph_trace *)context->trace;
     *body = (mu_body_trace){.trace = {.interface = {.add = mu__trace_add, .made = mu__trace_made},
-                              .first = !outer || outer->first,
-                                      .keep = mu__tape_listens(), .outer = outer}};
+                                      .first = !outer || outer->first,
+                                      .keep = mu__tape_listens(),
+                                      .outer = outer}};
     body->trace.graph = mu__graph_new(name);
     body->pool = body->trace.graph ? mu_pool_open() : NULL;
     if (!body->pool)
@@ -68,10 +69,7 @@ typedef struct tensors {
     size_t n, capacity;
 } tensors;
 
-static bool same_tensor(const mu_tensor *a, const mu_tensor *b)
-{
-    return a->node == b->node && a->output == b->output;
-}
+static bool same_tensor(const mu_tensor *a, const mu_tensor *b) { return a->node == b->node && a->output == b->output; }
 
 static mu_status add_once(tensors *list, mu_tensor *tensor)
 {
@@ -131,7 +129,10 @@ out:
 
 mu_status mu__bodies_resources(int n, mu_graph *const *graphs, mu_resource ***resources, int *n_resources)
 {
-    struct { mu_resource **items; size_t n, capacity; } all = {0};
+    struct {
+        mu_resource **items;
+        size_t n, capacity;
+    } all = {0};
     for (int g = 0; g < n; g++)
         for (size_t i = 0; graphs[g] && i < graphs[g]->resources.n; i++) {
             size_t k = 0;

@@ -12,14 +12,11 @@
 
 typedef struct replay {
     const mu_graph *graph;
-    int *first;            // index of each node's first value
+    int *first; // index of each node's first value
     mu_tensor **values;
 } replay;
 
-static mu_tensor **value_of(const replay *r, mu_edge edge)
-{
-    return &r->values[r->first[edge.node->id] + edge.output];
-}
+static mu_tensor **value_of(const replay *r, mu_edge edge) { return &r->values[r->first[edge.node->id] + edge.output]; }
 
 static bool is_effect(const mu_node *node)
 {
@@ -164,7 +161,7 @@ static mu_status recompute(mu_grad *g, mu_body_trace *body)
     mu_tape *tape = mu_tape_open();
     mu_status status = in && tape ? MU_OK : MU_RESOURCE_EXHAUSTED;
     int n_y = 0, n_x = 0;
-    for (size_t i = 0; status == MU_OK && i < n_in; i++)  // a new tensor each, so that their gradients are distinct
+    for (size_t i = 0; status == MU_OK && i < n_in; i++) // a new tensor each, so that their gradients are distinct
         status = (in[i] = mu_identity(g->x[i])) ? MU_OK : mu_error_code();
     if (status == MU_OK)
         status = mu__graph_replay(old, in, kept_effect, g, ys);
@@ -267,8 +264,8 @@ static mu_status check_gradients(const mu_tensors *x, const mu_value *gradients,
         return mu_error_code();
     MU_TRY(mu__tensors_of(gradients, "mu_custom_gradient: the result of backward", out));
     if (out->n != x->n)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_custom_gradient: backward gave %d gradients for %d arguments",
-                         out->n, x->n);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_custom_gradient: backward gave %d gradients for %d arguments", out->n,
+                         x->n);
     for (int i = 0; i < x->n; i++)
         if (out->at[i]->dtype != x->at[i]->dtype || !mu__shape_compatible(&out->at[i]->shape, &x->at[i]->shape))
             return mu__error(MU_INVALID_ARGUMENT, "mu_custom_gradient: gradient %d is %s%s; the argument is %s%s", i,
@@ -295,8 +292,8 @@ static mu_status trace_backward(const custom *c, mu_body_trace *body)
     MU_TRY(mu__body_begin(body, "custom gradient"));
     mu_value *x = inputs_of(body, c->arguments, &c->x), *y = inputs_of(body, c->results, &c->y);
     mu_value *dy = inputs_of(body, c->results, &c->y);
-    mu_status status = x && y && dy ? check_gradients(&c->x, c->backward(x, y, dy, c->arg),
-                                                      &gradients) : mu_error_code();
+    mu_status status =
+        x && y && dy ? check_gradients(&c->x, c->backward(x, y, dy, c->arg), &gradients) : mu_error_code();
     for (int i = 0; status == MU_OK && i < gradients.n; i++)
         status = mu__body_output(body, gradients.at[i]);
     mu__body_end(body);
@@ -309,8 +306,8 @@ static mu_status trace_backward(const custom *c, mu_body_trace *body)
 static mu_status trace_identity(const custom *c, mu_body_trace *body, const mu_body_trace *gradient)
 {
     MU_TRY(mu__body_begin(body, "results"));
-    mu_status status = inputs_of(body, c->arguments, &c->x) && inputs_of(body, c->results,
-                                                                         &c->y) ? MU_OK : mu_error_code();
+    mu_status status =
+        inputs_of(body, c->arguments, &c->x) && inputs_of(body, c->results, &c->y) ? MU_OK : mu_error_code();
     for (int i = 0; status == MU_OK && i < c->y.n; i++)
         status = MU_PUSH(&body->trace.graph->outputs, ((mu_edge){.node = body->trace.graph->inputs.items[c->x.n + i]}));
     for (size_t i = 0; status == MU_OK && i < gradient->trace.captured.n; i++) {
@@ -380,8 +377,8 @@ mu_status mu__eager_custom_gradients(mu_grad *g, mu_tensor **at)
     mu_value *gradients = status == MU_OK ? mu__value_around(attrs->results, dys) : NULL;
     if (gradients)
         MU_CALLBACK("a function of mu_custom_gradient",
-                    status = check_gradients(&x, attrs->backward(attrs->arguments, attrs->results, gradients,
-                                                                 attrs->arg), &found));
+                    status = check_gradients(
+                        &x, attrs->backward(attrs->arguments, attrs->results, gradients, attrs->arg), &found));
     for (int i = 0; status == MU_OK && gradients && i < g->n_in; i++)
         at[i] = mu_retain(found.at[i]);
     mu__free(found.at);
@@ -390,7 +387,10 @@ mu_status mu__eager_custom_gradients(mu_grad *g, mu_tensor **at)
 }
 
 static const mu_op eager_row = {
-    .name = "custom_gradient", .max_in = MU_VARIADIC, .attrs_bytes = sizeof(eager_attrs), .attrs = eager_specs,
+    .name = "custom_gradient",
+    .max_in = MU_VARIADIC,
+    .attrs_bytes = sizeof(eager_attrs),
+    .attrs = eager_specs,
     .grad = mu__eager_custom_grad,
 };
 

@@ -26,9 +26,10 @@ static mu_status need_same(const branch *then, const branch *otherwise)
         return MU_OK;
     if (then->result && otherwise->result && mu__value_same_structure(then->result, otherwise->result))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_cond: the branch for true gives %d tensors, the one for false %d, or "
-                     "they differ in "
-                     "structure; both must give the same", then->leaves.n, otherwise->leaves.n);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_cond: the branch for true gives %d tensors, the one for false %d, or they differ in "
+                     "structure; both must give the same",
+                     then->leaves.n, otherwise->leaves.n);
 }
 
 // Makes the node of two traced branches and applies it outside.
@@ -91,8 +92,8 @@ mu_value *mu_cond(mu_tensor *pred, mu_body *true_fn, mu_body *false_fn, mu_value
         return NULL;
     }
     if (pred->dtype != MU_BOOL || pred->shape.rank != 0) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_cond: the predicate is %s%s; it must be a scalar of type bool "
-                  "(mu_reduce_all makes one)",
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_cond: the predicate is %s%s; it must be a scalar of type bool (mu_reduce_all makes one)",
                   mu_dtype_name(pred->dtype), mu__shape_text(&pred->shape, text));
         return NULL;
     }
@@ -157,7 +158,7 @@ mu_value *mu_switch_case(mu_tensor *index, int n, mu_body *const *branches, mu_v
             return NULL;
         }
     mu_tensor *below = mu_less(index, mu_constant(index->dtype, 0));
-    choice all = {.index = mu_where(below, mu_constant(index->dtype, n - 1), index), .branches = branches, .n = n,
-                  .arg = arg};
+    choice all = {
+        .index = mu_where(below, mu_constant(index->dtype, n - 1), index), .branches = branches, .n = n, .arg = arg};
     return all.index ? choose(arguments, &all) : NULL;
 }

@@ -15,7 +15,9 @@ mu_bodies mu__bodies_of(const mu_op *op, void *attributes)
     if (op == &mu_op_call)
         return (mu_bodies){.n = 1, .at = {&call->body}};
     int carried = (int)loop->n_carried, own = carried + (int)loop->n_slices;
-    return (mu_bodies){.n = loop->condition ? 2 : 1, .at = {&loop->body, &loop->condition}, .n_own = {own, carried},
+    return (mu_bodies){.n = loop->condition ? 2 : 1,
+                       .at = {&loop->body, &loop->condition},
+                       .n_own = {own, carried},
                        .first_captured = 1 + own};
 }
 
@@ -36,9 +38,8 @@ static mu_status need_spec(const mu_infer *infer, const mu_graph *body, int inpu
     const mu_spec *made_for = &body->inputs.items[input]->out[0];
     if (made_for->dtype == given->dtype && mu__shape_compatible(&made_for->shape, &given->shape))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: input %d of the body '%s' is given %s%s; it takes %s%s",
-                     infer->op->name, input,
-                     body->name, mu_dtype_name(given->dtype), mu__shape_text(&given->shape, seen),
+    return mu__error(MU_INVALID_ARGUMENT, "%s: input %d of the body '%s' is given %s%s; it takes %s%s", infer->op->name,
+                     input, body->name, mu_dtype_name(given->dtype), mu__shape_text(&given->shape, seen),
                      mu_dtype_name(made_for->dtype), mu__shape_text(&made_for->shape, wanted));
 }
 
@@ -104,9 +105,7 @@ static mu_status merge_branches(const mu_infer *infer, const mu_spec *then, cons
         infer->out[i] = then[i];
         if (!merge(&infer->out[i], &otherwise[i]))
             return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: result %d is %s%s in one branch and %s%s in the other; types "
-                             "and ranks must "
-                             "be equal",
+                             "%s: result %d is %s%s in one branch and %s%s in the other; types and ranks must be equal",
                              infer->op->name, i, mu_dtype_name(then[i].dtype), mu__shape_text(&then[i].shape, a),
                              mu_dtype_name(otherwise[i].dtype), mu__shape_text(&otherwise[i].shape, b));
     }
@@ -148,9 +147,18 @@ static mu_status cond_infer(mu_infer *infer)
 }
 
 const mu_op mu_op_cond = {
-    .name = "cond", .n_in = 1, .max_in = MU_VARIADIC, .n_resources = MU_VARIADIC, .flags = MU_OP_CONTROL,
-    .attrs_bytes = sizeof(mu_cond_attrs), .attrs = cond_attrs, .attr_outputs = cond_outputs, .infer = cond_infer,
-    .grad = mu__cond_grad, .ref = cannot_run, .lower = mu__lower_cond,
+    .name = "cond",
+    .n_in = 1,
+    .max_in = MU_VARIADIC,
+    .n_resources = MU_VARIADIC,
+    .flags = MU_OP_CONTROL,
+    .attrs_bytes = sizeof(mu_cond_attrs),
+    .attrs = cond_attrs,
+    .attr_outputs = cond_outputs,
+    .infer = cond_infer,
+    .grad = mu__cond_grad,
+    .ref = cannot_run,
+    .lower = mu__lower_cond,
 };
 
 // ---- while_loop ---------------------------------------------------------------------------------
@@ -204,11 +212,11 @@ static mu_status widen(const mu_infer *infer, mu_spec *in, const mu_spec *out, b
     for (int i = 0; i < attrs->n_carried; i++) {
         mu_spec before = in[i];
         if (!merge(&in[i], &out[i]))
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: value %d of the loop is %s%s before an iteration and %s%s after it; type and rank "
-                             "must not change",
-                             infer->op->name, i, mu_dtype_name(in[i].dtype), mu__shape_text(&in[i].shape, a),
-                             mu_dtype_name(out[i].dtype), mu__shape_text(&out[i].shape, b));
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s: value %d of the loop is %s%s before an iteration and %s%s after it; type and rank must not change",
+                infer->op->name, i, mu_dtype_name(in[i].dtype), mu__shape_text(&in[i].shape, a),
+                mu_dtype_name(out[i].dtype), mu__shape_text(&out[i].shape, b));
         *changed |= !mu__shape_equal(&before.shape, &in[i].shape);
     }
     return MU_OK;
@@ -227,8 +235,9 @@ static mu_status settle(const mu_infer *infer, mu_spec *in, mu_spec **out)
         MU_TRY(body_outputs(infer, attrs->body, in, out));
         MU_TRY(widen(infer, in, *out, &changed));
     }
-    return changed ? mu__error(MU_INVALID_ARGUMENT, "%s: the shapes of the loop's values do not settle",
-                               infer->op->name) : MU_OK;
+    return changed
+               ? mu__error(MU_INVALID_ARGUMENT, "%s: the shapes of the loop's values do not settle", infer->op->name)
+               : MU_OK;
 }
 
 static mu_status check_condition(const mu_infer *infer, const mu_spec *in)
@@ -270,8 +279,7 @@ static mu_status loop_results(const mu_infer *infer, mu_spec *in, mu_spec **out)
         *stack = (*out)[i];
         if (stack->shape.rank == MU_MAX_RANK)
             return mu__error(MU_INVALID_ARGUMENT, "%s: row %d has rank %d already and cannot be stacked",
-                             infer->op->name, i,
-                             MU_MAX_RANK);
+                             infer->op->name, i, MU_MAX_RANK);
         memmove(stack->shape.dims + 1, stack->shape.dims, sizeof(int64_t) * (size_t)stack->shape.rank++);
         stack->shape.dims[0] = rows;
     }
@@ -285,8 +293,7 @@ static mu_status loop_infer(mu_infer *infer)
     MU_TRY(need_inputs(infer, attrs->body, "body", infer->n_in - 1));
     if (attrs->n_carried > infer->n_in - 1 || attrs->n_slices > infer->n_in - 1 - attrs->n_carried)
         return mu__error(MU_INVALID_ARGUMENT, "%s: %lld carried values and %lld to slice, but %d inputs",
-                         infer->op->name,
-                         (long long)attrs->n_carried, (long long)attrs->n_slices, infer->n_in - 1);
+                         infer->op->name, (long long)attrs->n_carried, (long long)attrs->n_slices, infer->n_in - 1);
     mu_spec *out = NULL, *in = mu__calloc((size_t)infer->n_in, sizeof *in);
     mu_status status = in ? loop_results(infer, in, &out) : MU_RESOURCE_EXHAUSTED;
     mu__free(out);
@@ -295,9 +302,18 @@ static mu_status loop_infer(mu_infer *infer)
 }
 
 const mu_op mu_op_while_loop = {
-    .name = "while_loop", .n_in = 1, .max_in = MU_VARIADIC, .n_resources = MU_VARIADIC, .flags = MU_OP_CONTROL,
-    .attrs_bytes = sizeof(mu_loop_attrs), .attrs = loop_attrs, .attr_outputs = loop_outputs, .infer = loop_infer,
-    .grad = mu__loop_grad, .ref = cannot_run, .lower = mu__lower_loop,
+    .name = "while_loop",
+    .n_in = 1,
+    .max_in = MU_VARIADIC,
+    .n_resources = MU_VARIADIC,
+    .flags = MU_OP_CONTROL,
+    .attrs_bytes = sizeof(mu_loop_attrs),
+    .attrs = loop_attrs,
+    .attr_outputs = loop_outputs,
+    .infer = loop_infer,
+    .grad = mu__loop_grad,
+    .ref = cannot_run,
+    .lower = mu__lower_loop,
 };
 
 // ---- call ---------------------------------------------------------------------------------------
@@ -324,8 +340,7 @@ static mu_status call_infer(mu_infer *infer)
         MU_TRY(need_inputs(infer, attrs->gradient, "gradient", infer->n_in + infer->n_out));
     if (attrs->gradient && (int)attrs->gradient->outputs.n + infer->n_out > infer->n_in)
         return mu__error(MU_INVALID_ARGUMENT, "%s: %zu gradients of %d inputs, %d of which are results",
-                         infer->op->name,
-                         attrs->gradient->outputs.n, infer->n_in, infer->n_out);
+                         infer->op->name, attrs->gradient->outputs.n, infer->n_in, infer->n_out);
     mu_status status = body_outputs(infer, attrs->body, infer->in, &out);
     if (status == MU_OK)
         memcpy(infer->out, out, sizeof *out * (size_t)infer->n_out);
@@ -334,7 +349,16 @@ static mu_status call_infer(mu_infer *infer)
 }
 
 const mu_op mu_op_call = {
-    .name = "call", .n_in = 0, .max_in = MU_VARIADIC, .n_resources = MU_VARIADIC, .flags = MU_OP_CONTROL,
-    .attrs_bytes = sizeof(mu_call_attrs), .attrs = call_attrs, .attr_outputs = call_outputs, .infer = call_infer,
-    .grad = mu__call_grad, .ref = cannot_run, .lower = mu__lower_call,
+    .name = "call",
+    .n_in = 0,
+    .max_in = MU_VARIADIC,
+    .n_resources = MU_VARIADIC,
+    .flags = MU_OP_CONTROL,
+    .attrs_bytes = sizeof(mu_call_attrs),
+    .attrs = call_attrs,
+    .attr_outputs = call_outputs,
+    .infer = call_infer,
+    .grad = mu__call_grad,
+    .ref = cannot_run,
+    .lower = mu__lower_call,
 };

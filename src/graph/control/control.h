@@ -44,7 +44,7 @@ typedef struct mu_call_attrs {
 // first captured input among the node's inputs.
 typedef struct mu_bodies {
     int n;
-    mu_graph **at[2];   // fields of the attributes: then and otherwise, body and condition, body
+    mu_graph **at[2]; // fields of the attributes: then and otherwise, body and condition, body
     int n_own[2];
     int first_captured;
 } mu_bodies;
@@ -57,7 +57,7 @@ typedef struct mu_body_trace {
     mu_graph_trace trace;
     mu_suspended outside;
     mu_pool *pool;
-    bool reads_again;  // a condition: what other processes change is read before each round, not once before the loop
+    bool reads_again; // a condition: what other processes change is read before each round, not once before the loop
 } mu_body_trace;
 
 mu_status mu__body_begin(mu_body_trace *body, const char *name);
@@ -126,7 +126,7 @@ mu_status mu__lower_call(mu_lowering *l);
 // The tensors of a value, in order.
 typedef struct mu_tensors {
     int n;
-    mu_tensor **at;   // borrowed; the array is for mu__free
+    mu_tensor **at; // borrowed; the array is for mu__free
 } mu_tensors;
 
 // mu__tensors_of lists them. Errors: INVALID_ARGUMENT for anything that is not a tensor; `what` names the value.

@@ -11,7 +11,7 @@
 typedef struct gradients {
     mu_object object;
     int n;
-    mu_tensor **at;    // of the pool; NULL: none
+    mu_tensor **at; // of the pool; NULL: none
 } gradients;
 
 static void gradients_destroy(void *object)
@@ -34,20 +34,26 @@ static bool is_wanted(const mu_grad *g, int i)
 typedef struct old_body {
     const mu_grad *g;
     const mu_graph *graph;
-    int which;                  // index among the node's bodies
-    mu_tensor **inputs;         // its inputs as symbolic tensors
+    int which;          // index among the node's bodies
+    mu_tensor **inputs; // its inputs as symbolic tensors
     mu_tape *tape;
     // of a loop: stacks that rows are taken from, in the order in which the new body takes them
-    struct { mu_tensor **items; size_t n, capacity; } stacks;
-    struct { mu_node **items; size_t n, capacity; } rows;
+    struct {
+        mu_tensor **items;
+        size_t n, capacity;
+    } stacks;
+    struct {
+        mu_node **items;
+        size_t n, capacity;
+    } rows;
 } old_body;
 
 static mu_tensor *symbolic(const mu_graph *graph, mu_edge edge)
 {
     if (edge.node->op == &mu_op_constant)
         return ((const mu_constant_attrs *)edge.node->attrs)->tensor;
-    return mu__give(mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output],
-                                        (mu_object *)&graph->object));
+    return mu__give(
+        mu__tensor_symbolic(edge.node, edge.output, &edge.node->out[edge.output], (mu_object *)&graph->object));
 }
 
 static mu_status record_node(old_body *old, mu_node *node)
@@ -99,9 +105,10 @@ static int input_number(const mu_graph *graph, const mu_node *node)
 
 static mu_status not_kept(const old_body *old, const mu_node *node)
 {
-    return mu__error(MU_FAILED_PRECONDITION, "the gradient of a %s needs a value of op %s that it has not kept; open "
-                     "the tape before "
-                     "the %s is called", old->g->op->name, node->op->name, old->g->op->name);
+    return mu__error(
+        MU_FAILED_PRECONDITION,
+        "the gradient of a %s needs a value of op %s that it has not kept; open the tape before the %s is called",
+        old->g->op->name, node->op->name, old->g->op->name);
 }
 
 // Output number i of a branch, as an output of the node.
@@ -238,7 +245,7 @@ typedef struct new_loop {
     old_body old;
     mu_body_trace body;
     int n_carried;
-    int *carried_of;         // the old input (of the body) that each carried value belongs to
+    int *carried_of; // the old input (of the body) that each carried value belongs to
     mu_tensor **start, **inputs;
 } new_loop;
 
@@ -322,7 +329,7 @@ static mu_status pull_iteration(new_loop *l)
         xs[n_x] = l->old.inputs[l->carried_of[n_x]];
     for (int i = (int)attrs->n_carried; i < attrs->n_carried + attrs->n_slices; i++)
         if (is_wanted(l->g, 1 + i)) {
-            mu_edge row;  // the new loop has as many iterations as there are of these
+            mu_edge row; // the new loop has as many iterations as there are of these
             MU_GO(row_of(&l->body.trace, l->g->x[1 + i], &row));
             l->carried_of[n_x] = i;
             xs[n_x++] = l->old.inputs[i];
@@ -351,7 +358,7 @@ static mu_status apply_new_loop(new_loop *l, mu_tensor ***out)
     mu_tensor **own = mu__calloc((size_t)(1 + l->n_carried + n_slices), sizeof *own);
     if (!own)
         return MU_RESOURCE_EXHAUSTED;
-    own[0] = l->g->y[0];  // as many iterations as were made
+    own[0] = l->g->y[0]; // as many iterations as were made
     for (int i = 0; i < l->n_carried; i++)
         own[1 + i] = l->start[i];
     for (int i = 0; i < n_slices; i++)
@@ -435,22 +442,10 @@ static mu_tensor *gradient_of(mu_grad *g, int i, mu_status (*make)(mu_grad *g, m
     return all->at[i];
 }
 
-mu_tensor *mu__cond_grad(mu_grad *g, int i)
-{
-    return gradient_of(g, i, branch_gradients);
-}
+mu_tensor *mu__cond_grad(mu_grad *g, int i) { return gradient_of(g, i, branch_gradients); }
 
-mu_tensor *mu__loop_grad(mu_grad *g, int i)
-{
-    return gradient_of(g, i, loop_gradients);
-}
+mu_tensor *mu__loop_grad(mu_grad *g, int i) { return gradient_of(g, i, loop_gradients); }
 
-mu_tensor *mu__call_grad(mu_grad *g, int i)
-{
-    return gradient_of(g, i, mu__call_gradients);
-}
+mu_tensor *mu__call_grad(mu_grad *g, int i) { return gradient_of(g, i, mu__call_gradients); }
 
-mu_tensor *mu__eager_custom_grad(mu_grad *g, int i)
-{
-    return gradient_of(g, i, mu__eager_custom_gradients);
-}
+mu_tensor *mu__eager_custom_grad(mu_grad *g, int i) { return gradient_of(g, i, mu__eager_custom_gradients); }

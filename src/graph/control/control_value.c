@@ -13,9 +13,9 @@ mu_status mu__tensors_of(const mu_value *value, const char *what, mu_tensors *ou
         if (!mu__is(out->at[i], &mu__tensor_type)) {
             mu__free(out->at);
             *out = (mu_tensors){0};
-            return mu__error(MU_INVALID_ARGUMENT, "%s: element %d is a variable; read it (mu_variable_read), or use "
-                             "it inside "
-                             "the body", what, i);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: element %d is a variable; read it (mu_variable_read), or use it inside the body",
+                             what, i);
         }
     return MU_OK;
 }

@@ -10,25 +10,22 @@
 
 // Both kinds of loops, when traced.
 typedef struct loop {
-    const char *what;             // "mu_while_loop"
+    const char *what; // "mu_while_loop"
     const char *name;
-    mu_condition *condition;      // NULL: a scan
+    mu_condition *condition; // NULL: a scan
     mu_body *body;
-    mu_scan_step *step;           // of a scan
+    mu_scan_step *step; // of a scan
     void *arg;
     mu_value *vars, *elems;
     mu_tensors carried, slices;
-    mu_spec *specs;               // of the carried values in every iteration
+    mu_spec *specs; // of the carried values in every iteration
     int64_t rows;
     mu_tensor *limit;
     bool reverse;
     mu_body_trace condition_trace, body_trace;
 } loop;
 
-static mu_tensor *int64_scalar(int64_t value)
-{
-    return mu_tensor_new(MU_I64, 0, NULL, &value);
-}
+static mu_tensor *int64_scalar(int64_t value) { return mu_tensor_new(MU_I64, 0, NULL, &value); }
 
 // ---- In a trace ---------------------------------------------------------------------------------
 
@@ -66,14 +63,15 @@ static mu_status take_results(loop *l, mu_value *result)
     if (mu__pending())
         return mu_error_code();
     if (l->vars && (!result || !mu__value_same_structure(l->vars, result)))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the body's result has another structure than the %d values that "
-                         "it was given; it "
-                         "must give all of them back", l->what, l->carried.n);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the body's result has another structure than the %d values that it was given; it must "
+                         "give all of them back",
+                         l->what, l->carried.n);
     MU_TRY(mu__tensors_of(result, l->what, &leaves));
     mu_status status = MU_OK;
     for (int i = 0; status == MU_OK && i < leaves.n; i++)
         status = mu__body_output(&l->body_trace, leaves.at[i]);
-    for (int i = 0; status == MU_OK && l->step && i < leaves.n; i++)  // a scan also returns each state as a row
+    for (int i = 0; status == MU_OK && l->step && i < leaves.n; i++) // a scan also returns each state as a row
         status = mu__body_output(&l->body_trace, leaves.at[i]);
     mu__free(leaves.at);
     return status;
@@ -102,9 +100,11 @@ static mu_status widen(loop *l, bool *changed)
         const mu_spec *out = &edge.node->out[edge.output];
         mu_spec *in = &l->specs[i];
         if (in->dtype != out->dtype || in->shape.rank != out->shape.rank)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: value %d is %s%s before an iteration and %s%s after it; type "
-                             "and rank must not change (mu_cast converts)", l->what, i, mu_dtype_name(in->dtype),
-                             mu__shape_text(&in->shape, a), mu_dtype_name(out->dtype), mu__shape_text(&out->shape, b));
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: value %d is %s%s before an iteration and %s%s after it; type and rank must not "
+                             "change (mu_cast converts)",
+                             l->what, i, mu_dtype_name(in->dtype), mu__shape_text(&in->shape, a),
+                             mu_dtype_name(out->dtype), mu__shape_text(&out->shape, b));
         for (int k = 0; k < in->shape.rank; k++)
             if (in->shape.dims[k] != out->shape.dims[k] && in->shape.dims[k] != MU_UNKNOWN) {
                 in->shape.dims[k] = MU_UNKNOWN;
@@ -204,9 +204,10 @@ static mu_value *checked_iteration(const loop *l, mu_value *vars)
             mu__error(MU_INVALID_ARGUMENT, "%s: the body gave NULL; it must give the loop's values", l->what);
         return next;
     }
-    mu__error(MU_INVALID_ARGUMENT, "%s: the body's result has another structure than the %d values that it was "
-              "given; it must give "
-              "all of them back", l->what, l->carried.n);
+    mu__error(MU_INVALID_ARGUMENT,
+              "%s: the body's result has another structure than the %d values that it was given; it must give all of "
+              "them back",
+              l->what, l->carried.n);
     return NULL;
 }
 
@@ -237,14 +238,18 @@ mu_value *mu_while_loop_with(const mu_while_loop_args *given)
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, "mu_while_loop") != MU_OK)
         return NULL;
     if (!args.condition || !args.body || !args.loop_vars || args.maximum_iterations < 0) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_while_loop: %s", args.maximum_iterations < 0 ? "maximum_iterations is "
-                  "negative"
-                  : "condition, body and loop_vars must be given");
+        mu__error(MU_INVALID_ARGUMENT, "mu_while_loop: %s",
+                  args.maximum_iterations < 0 ? "maximum_iterations is negative"
+                                              : "condition, body and loop_vars must be given");
         return NULL;
     }
     int64_t limit = args.maximum_iterations > 0 ? args.maximum_iterations : INT64_MAX;
-    loop l = {.what = "mu_while_loop", .name = args.name ? args.name : "while_loop", .condition = args.condition,
-              .body = args.body, .arg = args.arg, .vars = mu__variables_read(args.loop_vars),
+    loop l = {.what = "mu_while_loop",
+              .name = args.name ? args.name : "while_loop",
+              .condition = args.condition,
+              .body = args.body,
+              .arg = args.arg,
+              .vars = mu__variables_read(args.loop_vars),
               .rows = args.maximum_iterations > 0 ? limit : -1};
     mu_value *result = NULL;
     if (!l.vars || mu__tensors_of(l.vars, l.what, &l.carried) != MU_OK)
@@ -296,8 +301,8 @@ static mu_value *scan_now(const loop *l)
         state = mu__variables_read(state);
         whole = state && !mu__pending() && mu__value_same_structure(l->vars, state);
         if (!whole && !mu__pending())
-            mu__error(MU_INVALID_ARGUMENT, "mu_scan: step %d gave another structure than the initializer's %d "
-                      "tensors", t, l->carried.n);
+            mu__error(MU_INVALID_ARGUMENT, "mu_scan: step %d gave another structure than the initializer's %d tensors",
+                      t, l->carried.n);
         states[i] = state;
     }
     for (int k = 0; whole && k < l->carried.n; k++)
@@ -318,13 +323,17 @@ mu_value *mu_scan_with(const mu_scan_args *given)
         mu__error(MU_INVALID_ARGUMENT, "mu_scan: fn, elems and initializer must be given");
         return NULL;
     }
-    loop l = {.what = "mu_scan", .name = args.name ? args.name : "scan", .step = args.fn, .arg = args.arg,
+    loop l = {.what = "mu_scan",
+              .name = args.name ? args.name : "scan",
+              .step = args.fn,
+              .arg = args.arg,
               .vars = mu__variables_read(args.initializer),
-              .elems = mu__variables_read(args.elems), .rows = -1, .reverse = args.reverse};
+              .elems = mu__variables_read(args.elems),
+              .rows = -1,
+              .reverse = args.reverse};
     mu_value *result = NULL;
     if (l.vars && l.elems && mu__tensors_of(l.vars, l.what, &l.carried) == MU_OK &&
-        mu__tensors_of(l.elems, l.what, &l.slices) == MU_OK &&
-        mu__need_rows(&l.slices, l.what) == MU_OK) {
+        mu__tensors_of(l.elems, l.what, &l.slices) == MU_OK && mu__need_rows(&l.slices, l.what) == MU_OK) {
         if (!mu__context()->trace)
             result = scan_now(&l);
         else if ((l.limit = mu_dim_size(l.slices.at[0], 0)))

@@ -32,10 +32,7 @@ mu_status mu__lower_call(mu_lowering *l)
 
 // ---- cond ---------------------------------------------------------------------------------------
 
-static bool is_joint(const mu_emitter *e, const mu_graph *body)
-{
-    return e->replicas > 1 && body && body->collective;
-}
+static bool is_joint(const mu_emitter *e, const mu_graph *body) { return e->replicas > 1 && body && body->collective; }
 
 static bool has_checks(const mu_graph *body) { return body && (body->effects & MU_OP_MAY_FAIL); }
 
@@ -45,16 +42,16 @@ static void write_branch(mu_lowering *l, mu_hlo_operation *operation, const mu_g
 {
     mu_emitter *e = l->emitter;
     const int shared = (int)((const mu_cond_attrs *)l->attrs)->n_shared, n = (int)branch->outputs.n;
-    const int first = is_then ? shared : l->n_out - (n - shared);  // of the values that it keeps
+    const int first = is_then ? shared : l->n_out - (n - shared); // of the values that it keeps
     mu_hlo *made = new_values(e, (size_t)n), *results = new_values(e, (size_t)l->n_out + 1);
     const mu_hlo before = e->fault;
     e->enter(e, operation, 0, NULL);
     if (made && results && e->body(e, branch, l->in + 1, made) == MU_OK) {
         for (int i = 0; i < l->n_out; i++)
-            results[i] = i < shared                            ? made[i]
-                         : i >= first && i < first + n - shared ? made[shared + i - first]
-                                                                : mu__hlo_fill(e, l->out[i].spec.dtype,
-                                                                               &l->out[i].spec.shape, 0);
+            results[i] = i < shared ? made[i]
+                         : i >= first && i < first + n - shared
+                             ? made[shared + i - first]
+                             : mu__hlo_fill(e, l->out[i].spec.dtype, &l->out[i].spec.shape, 0);
         results[l->n_out] = e->fault;
         e->leave(e, operation->n_out, results);
     }
@@ -96,12 +93,12 @@ typedef struct loop_state {
     mu_lowering *l;
     const mu_loop_attrs *attrs;
     int n_carried, n_rows, n_fixed, n;
-    bool joint, agreed;             // replicas run a collective in it; and they agree on each round
-    bool checked, may_fail;         // ends after a check that fails, in it or before it; has the fault
-    bool decides_first;             // each round is decided before its condition's region
-    bool *uniform;                  // [n_carried] carried values that are the same on all replicas
-    mu_hlo *begin, *end, *now;      // [n] before the loop, after it, in a region
-    mu_hlo *given, *made;           // a body's inputs and outputs
+    bool joint, agreed;        // replicas run a collective in it; and they agree on each round
+    bool checked, may_fail;    // ends after a check that fails, in it or before it; has the fault
+    bool decides_first;        // each round is decided before its condition's region
+    bool *uniform;             // [n_carried] carried values that are the same on all replicas
+    mu_hlo *begin, *end, *now; // [n] before the loop, after it, in a region
+    mu_hlo *given, *made;      // a body's inputs and outputs
 } loop_state;
 
 static void free_state(loop_state *s)

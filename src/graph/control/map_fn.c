@@ -10,12 +10,12 @@ mu_status mu__need_rows(const mu_tensors *elems, const char *what)
     char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
     for (int i = 0; i < elems->n; i++) {
         const mu_shape *shape = &elems->at[i]->shape, *first = &elems->at[0]->shape;
-        if (shape->rank > 0 && (shape->dims[0] == first->dims[0] || shape->dims[0] == MU_UNKNOWN ||
-                                first->dims[0] == MU_UNKNOWN))
+        if (shape->rank > 0 &&
+            (shape->dims[0] == first->dims[0] || shape->dims[0] == MU_UNKNOWN || first->dims[0] == MU_UNKNOWN))
             continue;
-        return mu__error(MU_INVALID_ARGUMENT, "%s: tensors %d and 0 of elems have shapes %s and %s; first axes must "
-                         "be there and "
-                         "equal", what, i, mu__shape_text(shape, a), mu__shape_text(first, b));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: tensors %d and 0 of elems have shapes %s and %s; first axes must be there and equal",
+                         what, i, mu__shape_text(shape, a), mu__shape_text(first, b));
     }
     return elems->n > 0 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "%s: elems has no tensor", what);
 }
@@ -120,8 +120,8 @@ static mu_status map_row(mu_body *fn, const mu_value *elems, const mu_tensors *l
         r->n = results.n;
         r->at = mu__calloc((size_t)r->n_rows * (size_t)results.n + 1, sizeof *r->at);
     } else if (!mu__value_same_structure(r->like, result)) {
-        status = mu__error(MU_INVALID_ARGUMENT, "mu_map_fn: the result for row %d has another structure than that "
-                           "for row 0", i);
+        status = mu__error(MU_INVALID_ARGUMENT,
+                           "mu_map_fn: the result for row %d has another structure than that for row 0", i);
     }
     for (int k = 0; status == MU_OK && r->at && k < r->n; k++)
         r->at[i * r->n + k] = results.at[k];
@@ -150,9 +150,9 @@ static mu_value *stack_rows(const rows *r)
 static mu_value *map_now(mu_body *fn, const mu_value *elems, const mu_tensors *leaves, void *arg)
 {
     rows r = {.n_rows = (int)leaves->at[0]->shape.dims[0]};
-    mu_status status = r.n_rows > 0 ? MU_OK
-                                    : mu__error(MU_INVALID_ARGUMENT, "mu_map_fn: elems has no rows, so what fn gives "
-                                                "is not known");
+    mu_status status =
+        r.n_rows > 0 ? MU_OK
+                     : mu__error(MU_INVALID_ARGUMENT, "mu_map_fn: elems has no rows, so what fn gives is not known");
     for (int i = 0; status == MU_OK && i < r.n_rows; i++)
         status = map_row(fn, elems, leaves, arg, i, &r);
     mu_value *result = status == MU_OK ? stack_rows(&r) : NULL;

@@ -9,7 +9,7 @@ mu_status mu__need_rows(const mu_tensors *elems, const char *what);
 // mu__map_leaves checks the arguments of a map over rows and lists the tensors of `elems`. Frees nothing on an error.
 mu_status mu__map_leaves(mu_body *fn, mu_value *elems, const char *what, mu_tensors *leaves);
 mu_spec mu__row_spec(const mu_tensor *tensor);
-mu_tensor *mu__row(mu_tensor *tensor, int64_t i);   // given to the pool
+mu_tensor *mu__row(mu_tensor *tensor, int64_t i); // given to the pool
 mu_value *mu__row_of_all(const mu_value *like, const mu_tensors *elems,
                          int64_t i); // likewise, in the structure of `like`
 

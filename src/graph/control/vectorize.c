@@ -10,8 +10,8 @@
 
 typedef struct vectorizing {
     const mu_graph *graph;
-    mu_tensor *elem;     // one of the arguments; its first axis is the number of rows
-    int *first;          // of each node's values
+    mu_tensor *elem; // one of the arguments; its first axis is the number of rows
+    int *first;      // of each node's values
     mu_vector_rows *values;
 } vectorizing;
 
@@ -101,8 +101,10 @@ static mu_status for_all(const mu_node *node, const mu_vector_rows *in, mu_tenso
     // Checking all rows at once equals checking each.
     const bool checks = node->op == &mu_op_check_numerics || node->op == &mu_op_assert;
     if (!checks && (node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)))
-        return mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: %s is an effect, which would happen once for all rows "
-                         "together; use mu_map_fn", node->op->name);
+        return mu__error(
+            MU_UNIMPLEMENTED,
+            "mu_vectorized_map: %s is an effect, which would happen once for all rows together; use mu_map_fn",
+            node->op->name);
     MU_TRY(mu__vectorize_node(node, in, out, &done));
     return done ? MU_OK : loop_over_rows(node, in, out);
 }
@@ -213,7 +215,7 @@ static mu_value *call_for_each_row(const mu_graph *graph, mu_body *fn, mu_value 
     if (!(graph->effects & (MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)))
         return mu_map_fn(fn, elems, arg);
     mu__error(MU_UNIMPLEMENTED, "mu_vectorized_map: effects together with branches or loops are possible only in "
-              "traced functions; use mu_map_fn, or call it in a traced function");
+                                "traced functions; use mu_map_fn, or call it in a traced function");
     return NULL;
 }
 

@@ -12,16 +12,13 @@ typedef struct site {
     const mu_node *node;
     const mu_vector_rows *in;
     mu_tensor **out;
-    int64_t n_rows;      // MU_UNKNOWN if the trace does not know it
+    int64_t n_rows; // MU_UNKNOWN if the trace does not know it
 } site;
 
 // A rule returns whether it took the case; errors are recorded.
 typedef bool rule(const site *s);
 
-static int own_rank(const mu_vector_rows *x)
-{
-    return x->at->shape.rank - x->rows;
-}
+static int own_rank(const mu_vector_rows *x) { return x->at->shape.rank - x->rows; }
 
 static bool apply(const site *s, const void *attrs, mu_tensor *const *in)
 {
@@ -73,10 +70,10 @@ static bool last_axes(const site *s)
 
 static bool one_axis(const site *s)
 {
-    mu_cumulate_attrs attrs;  // the largest of those that begin with an axis
+    mu_cumulate_attrs attrs; // the largest of those that begin with an axis
     memset(&attrs, 0, sizeof attrs);
     memcpy(&attrs, s->node->attrs, s->node->op->attrs_bytes);
-    attrs.axis += attrs.axis >= 0;  // negative axes do not move
+    attrs.axis += attrs.axis >= 0; // negative axes do not move
     return apply(s, &attrs, &s->in[0].at);
 }
 
@@ -168,7 +165,7 @@ static bool takes_shape(const site *s)
     if (s->n_rows == MU_UNKNOWN && mu__elements(old) == 0)
         return false;
     attrs.shape.rank = old->rank + 1;
-    attrs.shape.dims[0] = s->n_rows;  // unknown is -1: it follows from the rest, unless there are no elements
+    attrs.shape.dims[0] = s->n_rows; // unknown is -1: it follows from the rest, unless there are no elements
     memcpy(attrs.shape.dims + 1, old->dims, sizeof *old->dims * (size_t)old->rank);
     mu_tensor *in = s->node->op == &mu_op_broadcast_to ? aligned(&s->in[0], old->rank) : s->in[0].at;
     return apply(s, &attrs, &in);
@@ -253,8 +250,8 @@ static bool normalizes_back(const site *s)
         return false;
     for (int i = 0; i < s->node->n_in; i++)
         in[i] = s->in[i].at;
-    if ((s->node->n_in > 2 && s->in[2].rows)
-        || mu__apply(s->node->op, s->node->attrs, s->node->n_in, in, 0, NULL, out) != MU_OK)
+    if ((s->node->n_in > 2 && s->in[2].rows) ||
+        mu__apply(s->node->op, s->node->attrs, s->node->n_in, in, 0, NULL, out) != MU_OK)
         return false;
     for (int axis = 1; axis < in[1]->shape.rank - 1; axis++)
         axes[n++] = axis;
@@ -265,7 +262,9 @@ static bool normalizes_back(const site *s)
     return true;
 }
 
-static const struct { const mu_op *op; rule *rule;
+static const struct {
+    const mu_op *op;
+    rule *rule;
 } rules[] = {
     {&mu_op_matmul, broadcasts},
     {&mu_op_identity, last_axes},

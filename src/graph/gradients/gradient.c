@@ -15,16 +15,19 @@ typedef struct entry {
     const mu_op *op;
     void *attrs;
     int n_in, n_out, n_resources;
-    mu_tensor **in, **out;       // retained
-    mu_resource **resources;     // retained
-    mu_site site;                // where it was made; its gradient is made there too
+    mu_tensor **in, **out;   // retained
+    mu_resource **resources; // retained
+    mu_site site;            // where it was made; its gradient is made there too
 } entry;
 
 typedef struct graph_tape {
     mu_object object;
     struct mu_tape interface;
     mu_arena arena;
-    struct { entry **items; size_t n, capacity; } entries;
+    struct {
+        entry **items;
+        size_t n, capacity;
+    } entries;
 } graph_tape;
 
 static graph_tape *tape_of(mu_tape *interface)
@@ -94,7 +97,10 @@ static mu_status tape_record(mu_tape *interface, const mu_op *op, const void *at
                  .in = mu__arena_copy(arena, in, sizeof(void *) * (size_t)n_in),
                  .out = mu__arena_copy(arena, out, sizeof(void *) * (size_t)n_out),
                  .resources = mu__arena_copy(arena, resources, sizeof(void *) * (size_t)n_resources),
-                 .n_in = n_in, .n_out = n_out, .n_resources = n_resources, .site = mu__line()};
+                 .n_in = n_in,
+                 .n_out = n_out,
+                 .n_resources = n_resources,
+                 .site = mu__line()};
     if ((attrs && !e->attrs) || !e->in || !e->out || !e->resources || keep_site(tape, &e->site) != MU_OK ||
         MU_PUSH(&tape->entries, e) != MU_OK)
         return MU_RESOURCE_EXHAUSTED;
@@ -141,10 +147,10 @@ mu_tape *mu__tape_detached(void)
 
 // An open-addressing table from a tensor's identity to whether it depends on a source, and its gradient.
 typedef struct slot {
-    const void *key;     // node or tensor; NULL: free
+    const void *key; // node or tensor; NULL: free
     int output;
     bool active;
-    bool sparse;         // a read of a variable: its gradient may be slices
+    bool sparse; // a read of a variable: its gradient may be slices
     mu_gradient gradient;
     mu_parts *parts;     // gradients of its slices, not yet added; NULL: none
     const entry *sliced; // the latest slice
@@ -200,10 +206,7 @@ static int part_read(const entry *e, const void *variable)
     return part;
 }
 
-static bool reads(const entry *e, const void *variable)
-{
-    return part_read(e, variable) >= 0;
-}
+static bool reads(const entry *e, const void *variable) { return part_read(e, variable) >= 0; }
 
 // Whether an input can carry a gradient back.
 static bool differentiable(const entry *e, int i)
@@ -232,10 +235,7 @@ static void mark_active(table *t, const graph_tape *tape, int n_x, void *const *
     }
 }
 
-static bool has_gradient(const slot *s)
-{
-    return s->gradient.dense || s->gradient.values;
-}
+static bool has_gradient(const slot *s) { return s->gradient.dense || s->gradient.values; }
 
 // The gradient of a tensor as a dense one; NULL if there is none, or on error.
 static mu_tensor *dense_gradient(const mu_gradient *g, int64_t rows)
@@ -264,10 +264,7 @@ static mu_status accumulate(mu_gradient *sum, const mu_gradient *more, int64_t r
     return sum->dense && !mu__pending() ? MU_OK : mu_error_code();
 }
 
-static int64_t first_axis(const mu_tensor *tensor)
-{
-    return tensor->shape.rank > 0 ? tensor->shape.dims[0] : 1;
-}
+static int64_t first_axis(const mu_tensor *tensor) { return tensor->shape.rank > 0 ? tensor->shape.dims[0] : 1; }
 
 // Ops of an entry's gradient get the entry's source position.
 static void enter_site(const entry *e)
@@ -339,7 +336,7 @@ static mu_status pull_entry(table *t, const entry *e)
     for (int i = 0; i < e->n_out; i++) {
         slot *s = find(t, e->out[i]);
         MU_GO(join_kept(s, e->out[i]));
-        dys[i] = s->gradient.dense;  // only variables have slices, and they are no results
+        dys[i] = s->gradient.dense; // only variables have slices, and they are no results
         wanted |= s->active && s->gradient.dense;
     }
     wanted_in = wanted ? mu__calloc((size_t)e->n_in + 1, sizeof *wanted_in) : NULL;
@@ -389,8 +386,8 @@ static mu_status keep_slices_of(const entry *e, int part, mu_gradient *slices)
         begin += e->resources[i]->spec.shape.dims[0];
     const int64_t end = begin + e->resources[part]->spec.shape.dims[0];
     mu_tensor *rows = mu_cast(slices->indices, MU_I64), *first = mu_constant(MU_I64, (double)begin);
-    mu_tensor *inside = mu_cast(mu_logical_and(mu_greater_equal(rows, first),
-                                               mu_less(rows, mu_constant(MU_I64, (double)end))), MU_I32);
+    mu_tensor *inside =
+        mu_cast(mu_logical_and(mu_greater_equal(rows, first), mu_less(rows, mu_constant(MU_I64, (double)end))), MU_I32);
     MU_TRY(mu__dynamic_partition(mu_subtract(rows, first), inside, 2, local));
     MU_TRY(mu__dynamic_partition(mu__positions(rows), inside, 2, positions));
     slices->indices = local[1];

@@ -21,8 +21,8 @@ static mu_spec spec_of(const void *source)
 static mu_tensor *zeros_of(void *source)
 {
     const mu_spec spec = spec_of(source);
-    return mu__is(source, &mu__tensor_type) ? mu_zeros_like(source) : mu_zeros(spec.dtype, spec.shape.rank,
-                                                                               spec.shape.dims);
+    return mu__is(source, &mu__tensor_type) ? mu_zeros_like(source)
+                                            : mu_zeros(spec.dtype, spec.shape.rank, spec.shape.dims);
 }
 
 // One row of the Jacobian: the gradients of sum(y * direction) with respect to all sources.
@@ -63,8 +63,7 @@ static mu_tensor *shaped(mu_tensor *stacked, const mu_shape *y, const mu_spec *s
     for (int k = 0; k < y->rank; k++)
         unknown += y->dims[k] == MU_UNKNOWN;
     if (y->rank + source->shape.rank > MU_MAX_RANK) {
-        mu__error(MU_INVALID_ARGUMENT, "the Jacobian would have rank %d; the limit is %d",
-                  y->rank + source->shape.rank,
+        mu__error(MU_INVALID_ARGUMENT, "the Jacobian would have rank %d; the limit is %d", y->rank + source->shape.rank,
                   MU_MAX_RANK);
         return NULL;
     }
@@ -74,8 +73,8 @@ static mu_tensor *shaped(mu_tensor *stacked, const mu_shape *y, const mu_spec *s
     }
     if (unknown <= 1)
         return mu_reshape(stacked, shape.rank, shape.dims);
-    mu__error(MU_UNIMPLEMENTED, "a Jacobian of which a trace knows %d dimensions only when it runs; flatten y to one "
-              "axis", unknown);
+    mu__error(MU_UNIMPLEMENTED,
+              "a Jacobian of which a trace knows %d dimensions only when it runs; flatten y to one axis", unknown);
     return NULL;
 }
 
@@ -127,15 +126,16 @@ mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x)
     if (mu__pending())
         return NULL;
     if (!tape || !y || !x || y->shape.rank < 2 || x->shape.rank < 1) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tape_batch_jacobian: tape, y and x must be given, y with at least two "
-                  "axes and x with one");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_tape_batch_jacobian: tape, y and x must be given, y with at least two axes and x with one");
         return NULL;
     }
     mu_spec of_row = mu__row_spec(y);
     if (!mu__shape_known(&of_row.shape) || y->shape.rank + x->shape.rank - 1 > MU_MAX_RANK) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_tape_batch_jacobian: y has shape %s; all but the first axis must be "
-                  "known, and the result's "
-                  "rank at most %d", mu__shape_text(&y->shape, text), MU_MAX_RANK);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_tape_batch_jacobian: y has shape %s; all but the first axis must be known, and the result's rank "
+                  "at most %d",
+                  mu__shape_text(&y->shape, text), MU_MAX_RANK);
         return NULL;
     }
     void *xs[] = {x};
@@ -145,7 +145,7 @@ mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x)
     int axes[MU_MAX_RANK], rank = 0;
     memcpy(dims + 1, of_row.shape.dims, sizeof *dims * (size_t)of_row.shape.rank);
     mu_tensor *directions = mu_reshape(mu_eye(y->dtype, n, n), of_row.shape.rank + 1, dims);
-    mu_tensor *columns = mu_at(mu_map_fn(column, mu_list(directions, MU_END), &r), 0);  // [n, rows, x…]
+    mu_tensor *columns = mu_at(mu_map_fn(column, mu_list(directions, MU_END), &r), 0); // [n, rows, x…]
     axes[rank++] = 1;
     axes[rank++] = 0;
     for (int axis = 2; axis <= x->shape.rank; axis++)
@@ -164,8 +164,8 @@ mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x)
         unknown += dims[axis] == MU_UNKNOWN;
     if (unknown <= 1)
         return mu_reshape(columns, rank, dims);
-    mu__error(MU_UNIMPLEMENTED, "mu_tape_batch_jacobian: a trace knows %d dimensions only when it runs; flatten the "
-              "rows of y", unknown);
+    mu__error(MU_UNIMPLEMENTED,
+              "mu_tape_batch_jacobian: a trace knows %d dimensions only when it runs; flatten the rows of y", unknown);
     return NULL;
 }
 
@@ -174,8 +174,7 @@ mu_tensor *mu_tape_batch_jacobian(mu_tape *tape, mu_tensor *y, mu_tensor *x)
 // The gradient of y weighted by u is linear in u. Its derivative with respect to u, weighted by the tangents, is the
 // directional derivative of y.
 static mu_status tangents_of(mu_tape *outer, int n_y, mu_tensor **us, int n_x, mu_tensor *const *slopes,
-                             mu_tensor *const *directions,
-                             mu_tensor **out)
+                             mu_tensor *const *directions, mu_tensor **out)
 {
     mu_tensor **ys = mu__calloc(2 * (size_t)n_x + 1, sizeof *ys), **dys = MU_BEHIND(ys, n_x);
     mu_status status = ys ? MU_OK : MU_RESOURCE_EXHAUSTED;
@@ -194,8 +193,8 @@ static mu_status tangents_of(mu_tape *outer, int n_y, mu_tensor **us, int n_x, m
     return status;
 }
 
-static mu_value *differentiate_along(mu_body *fn, mu_value *primals, const mu_tensors *x,
-                                     const mu_tensors *directions, void *arg)
+static mu_value *differentiate_along(mu_body *fn, mu_value *primals, const mu_tensors *x, const mu_tensors *directions,
+                                     void *arg)
 {
     mu_tape *outer = mu_tape_open(), *inner = mu_tape_open();
     mu_value *results, *found = NULL;
@@ -231,8 +230,8 @@ mu_value *mu_jvp(mu_body *fn, mu_value *primals, mu_value *tangents, void *arg)
     if (mu__pending())
         return NULL;
     if (!fn || !primals || !tangents || !mu__value_same_structure(primals, tangents)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_jvp: fn, primals and tangents must be given, and the last two have one "
-                  "structure");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_jvp: fn, primals and tangents must be given, and the last two have one structure");
         return NULL;
     }
     if (mu__tensors_of(primals, "mu_jvp", &x) == MU_OK && mu__tensors_of(tangents, "mu_jvp", &directions) == MU_OK)

@@ -8,9 +8,9 @@
 typedef struct mu_part {
     mu_tensor *dy;
     const mu_op *op;
-    const void *attrs;            // the slice's attributes; they live as long as the tape
+    const void *attrs; // the slice's attributes; they live as long as the tape
     int64_t begin[MU_MAX_RANK];
-    int64_t size[MU_MAX_RANK];    // MU_UNKNOWN: all of an axis whose size the trace does not know
+    int64_t size[MU_MAX_RANK]; // MU_UNKNOWN: all of an axis whose size the trace does not know
 } mu_part;
 
 typedef struct mu_parts {

@@ -16,7 +16,7 @@ typedef struct region {
     int64_t begin[MU_MAX_RANK], size[MU_MAX_RANK];
 } region;
 
-typedef const mu_part *part_list;  // sorted and cut up as pointers
+typedef const mu_part *part_list; // sorted and cut up as pointers
 
 static mu_tensor *join(const region *whole, part_list *parts, size_t n);
 
@@ -50,7 +50,7 @@ static mu_tensor *zeros(const region *whole, int axis, int64_t begin, int64_t si
     int64_t from[MU_MAX_RANK];
     for (int i = 0; i < shape.rank; i++) {
         from[i] = i == axis ? begin : whole->begin[i];
-        shape.dims[i] = i == axis ? size : whole->size[i];  // MU_UNKNOWN is -1: the rest
+        shape.dims[i] = i == axis ? size : whole->size[i]; // MU_UNKNOWN is -1: the rest
     }
     if (mu__shape_known(&shape))
         return mu_broadcast_to(mu_constant(whole->x->dtype, 0), shape.rank, shape.dims);
@@ -117,7 +117,7 @@ static int sorted_axis_order(const mu_part *a, const mu_part *b, int axis)
         return a->begin[axis] < b->begin[axis] ? -1 : 1;
     if (a->size[axis] != b->size[axis])
         return a->size[axis] < b->size[axis] ? -1 : 1;
-    return a < b ? -1 : a > b;  // in the order of arrival, so that sums have one order
+    return a < b ? -1 : a > b; // in the order of arrival, so that sums have one order
 }
 
 // Merges two sorted halves; `space` has room for all.

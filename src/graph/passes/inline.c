@@ -15,8 +15,8 @@ static mu_status copy_call(const mu_copying *c, bool all, const mu_node *node, c
     if (status == MU_OK)
         status = copy_values(&inner, all, in);
     for (int k = 0; status == MU_OK && k < node->n_out; k++)
-        *mu__copied_value(c, node, k) = *mu__copied_value(&inner, body->outputs.items[k].node,
-                                                      body->outputs.items[k].output);
+        *mu__copied_value(c, node, k) =
+            *mu__copied_value(&inner, body->outputs.items[k].node, body->outputs.items[k].output);
     mu__copy_end(&inner);
     return status;
 }
@@ -57,8 +57,8 @@ static mu_status copy_whole(const mu_copying *c, bool all)
     if (status == MU_OK)
         status = copy_values(c, all, in);
     for (size_t i = 0; status == MU_OK && i < from->outputs.n; i++)
-        status = MU_PUSH(&c->to->outputs, *mu__copied_value(c, from->outputs.items[i].node,
-                                                          from->outputs.items[i].output));
+        status =
+            MU_PUSH(&c->to->outputs, *mu__copied_value(c, from->outputs.items[i].node, from->outputs.items[i].output));
     mu__free(in);
     return status;
 }

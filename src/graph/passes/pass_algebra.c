@@ -10,18 +10,12 @@
 // The replacement of output 0 of each node, once known.
 typedef struct simplifier {
     mu_graph *graph;
-    mu_edge *replacement;   // [nodes]
+    mu_edge *replacement; // [nodes]
 } simplifier;
 
-static const mu_spec *spec_of(mu_edge edge)
-{
-    return &edge.node->out[edge.output];
-}
+static const mu_spec *spec_of(mu_edge edge) { return &edge.node->out[edge.output]; }
 
-static bool same_edge(mu_edge a, mu_edge b)
-{
-    return a.node == b.node && a.output == b.output;
-}
+static bool same_edge(mu_edge a, mu_edge b) { return a.node == b.node && a.output == b.output; }
 
 static bool same_spec(const mu_spec *a, const mu_spec *b)
 {
@@ -30,10 +24,7 @@ static bool same_spec(const mu_spec *a, const mu_spec *b)
 
 // ---- Neutral elements ---------------------------------------------------------------------------
 
-static bool minus_zero(double value)
-{
-    return value == 0 && 1 / value < 0;
-}
+static bool minus_zero(double value) { return value == 0 && 1 / value < 0; }
 
 // Whether every element of a small constant equals `wanted`, including the sign of zero.
 static bool all_elements(mu_edge edge, double wanted)
@@ -116,12 +107,11 @@ static bool changes_nothing(const mu_node *node, mu_edge *out)
         return false;
     const mu_spec *in = spec_of(node->in[0]);
     if (node->op == &mu_op_split_to_logical_devices)
-        return false;  // an annotation for XLA's partitioner
-    const bool whole = node->op == &mu_op_identity || node->op == &mu_op_stop_gradient ||
-                       node->op == &mu_op_inner_read;
+        return false; // an annotation for XLA's partitioner
+    const bool whole = node->op == &mu_op_identity || node->op == &mu_op_stop_gradient || node->op == &mu_op_inner_read;
     *out = node->in[0];
-    return whole || (mu__shape_known(&in->shape) && same_spec(in, &node->out[0]) &&
-                     mu__op_is_view(node->op, in, &node->out[0]));
+    return whole ||
+           (mu__shape_known(&in->shape) && same_spec(in, &node->out[0]) && mu__op_is_view(node->op, in, &node->out[0]));
 }
 
 // Whether an op infers this spec for other inputs.
@@ -236,7 +226,10 @@ static mu_status transpose_of_transpose(mu_node *node, mu_edge *out)
 // Whether type `to` can hold every value of `from`.
 static bool holds(mu_dtype to, mu_dtype from)
 {
-    static const struct { mu_dtype from; unsigned to; } wider[] = {
+    static const struct {
+        mu_dtype from;
+        unsigned to;
+    } wider[] = {
         {MU_BOOL, MU_NUMBERS},
         {MU_I8, MU_DTYPE_BIT(MU_I16) | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_FLOATS},
         {MU_U8, MU_DTYPE_BIT(MU_I16) | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_FLOATS},

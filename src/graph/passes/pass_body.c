@@ -7,9 +7,9 @@
 // A node's new form while it is worked out.
 typedef struct draft {
     mu_node *node;
-    void *attrs;        // with copies of the bodies, referenced
+    void *attrs; // with copies of the bodies, referenced
     mu_bodies bodies;
-    bool *keep;         // [n_out] outputs that something uses
+    bool *keep; // [n_out] outputs that something uses
     mu_edge *in;
     int n_in;
 } draft;
@@ -143,7 +143,7 @@ static mu_status renumber(mu_graph *graph, const mu_node *node, const bool *keep
             graph->outputs.items[i].output = new_index[graph->outputs.items[i].output];
     for (size_t i = (size_t)node->id + 1; i < graph->nodes.n; i++)
         for (int k = 0; k < graph->nodes.items[i]->n_in; k++)
-            if (graph->nodes.items[i]->in[k].node == node)  // of a dead node: any index will do
+            if (graph->nodes.items[i]->in[k].node == node) // of a dead node: any index will do
                 graph->nodes.items[i]->in[k].output = MU_MAX(new_index[graph->nodes.items[i]->in[k].output], 0);
     mu__free(new_index);
     return MU_OK;
@@ -213,5 +213,5 @@ mu_status mu__pass_bodies(mu_graph *graph)
     }
     mu__free(used);
     mu__free(first);
-    return status == MU_OK ? mu__pass_prune(graph) : status;  // dead nodes may refer to removed outputs
+    return status == MU_OK ? mu__pass_prune(graph) : status; // dead nodes may refer to removed outputs
 }

@@ -6,8 +6,8 @@
 #include "graph/graph.h"
 
 enum {
-    FOLD_ANYWAY = 1024,      // results of at most this many bytes are always folded
-    FOLD_SMALLER = 1 << 16,  // results up to this size are folded if not larger than their inputs
+    FOLD_ANYWAY = 1024,     // results of at most this many bytes are always folded
+    FOLD_SMALLER = 1 << 16, // results up to this size are folded if not larger than their inputs
 };
 
 static bool is_pure(const mu_op *op)

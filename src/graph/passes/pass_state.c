@@ -24,7 +24,7 @@ typedef struct state_offsets {
 typedef struct functionalizing {
     mu_copying copy;
     const states *states;
-    mu_edge *now;            // each one's current value
+    mu_edge *now; // each one's current value
 } functionalizing;
 
 static void forget_states(states *s)
@@ -110,8 +110,9 @@ static bool same_spec(const mu_spec *a, const mu_spec *b)
 // Assignments need no op if types and shapes are surely equal; otherwise `out` is not set.
 static mu_status short_form(const functionalizing *p, const mu_node *node, const mu_edge *in, mu_edge *out)
 {
-    const mu_op *op = node->op == &mu_op_assign_add_variable ? &mu_op_add
-                    : node->op == &mu_op_assign_sub_variable ? &mu_op_subtract : NULL;
+    const mu_op *op = node->op == &mu_op_assign_add_variable   ? &mu_op_add
+                      : node->op == &mu_op_assign_sub_variable ? &mu_op_subtract
+                                                               : NULL;
     *out = (mu_edge){0};
     if ((!op && node->op != &mu_op_assign_variable) ||
         !same_spec(&in[0].node->out[in[0].output], &in[1].node->out[in[1].output]))
@@ -175,9 +176,10 @@ static mu_status need_reads_only(const mu_node *node, const mu_graph *condition)
         const mu_node *inner = condition->nodes.items[i];
         for (int k = 0; k < inner->n_resources; k++)
             if (mu__node_writes(inner, k))
-                return mu__error(MU_UNIMPLEMENTED, "the condition of %s writes '%s', which cannot be passed out of it; "
-                                 "write it in the body, or run the function on a CPU device", node->op->name,
-                                 condition->resources.items[inner->resources[k]]->name);
+                return mu__error(MU_UNIMPLEMENTED,
+                                 "the condition of %s writes '%s', which cannot be passed out of it; write it in the "
+                                 "body, or run the function on a CPU device",
+                                 node->op->name, condition->resources.items[inner->resources[k]]->name);
     }
     return MU_OK;
 }
@@ -201,7 +203,7 @@ static mu_status pure_bodies(const mu_node *node, const states *s, body_attrs *a
     if (node->op == &mu_op_while_loop)
         attrs->loop.n_carried += s->n_written;
     if (node->op == &mu_op_call)
-        attrs->call.gradient = NULL;  // pure graphs are not differentiated
+        attrs->call.gradient = NULL; // pure graphs are not differentiated
     return MU_OK;
 }
 
@@ -257,8 +259,9 @@ static mu_status put_gather(const functionalizing *p, const mu_node *node, mu_ed
 {
     const mu_gather_attrs first_axis = {0};
     if (node->n_resources != 1)
-        return mu__error(MU_UNIMPLEMENTED, "gather_variable: the rows of '%s' and other parts are read at once only "
-                         "from servers; run the function on a CPU device",
+        return mu__error(MU_UNIMPLEMENTED,
+                         "gather_variable: the rows of '%s' and other parts are read at once only from servers; run "
+                         "the function on a CPU device",
                          p->copy.from->resources.items[node->resources[0]]->name);
     in[1] = in[0];
     in[0] = *value_of(p, p->copy.from->resources.items[node->resources[0]]);
@@ -277,10 +280,10 @@ static mu_status put_node(const functionalizing *p, const mu_node *node)
     mu_edge *in = mu__copy_inputs(&p->copy, node, node->n_resources);
     if (!in)
         return MU_RESOURCE_EXHAUSTED;
-    const mu_status status = node->n_resources == 0              ? mu__copy_plain(&p->copy, node, in)
+    const mu_status status = node->n_resources == 0               ? mu__copy_plain(&p->copy, node, in)
                              : node->op == &mu_op_gather_variable ? put_gather(p, node, in)
-                             : node->op->flags & MU_OP_CONTROL   ? put_control(p, node, in)
-                                                               : put_effect(p, node, in);
+                             : node->op->flags & MU_OP_CONTROL    ? put_control(p, node, in)
+                                                                  : put_effect(p, node, in);
     mu__free(in);
     return status;
 }
@@ -324,8 +327,8 @@ static mu_status give_outputs(const functionalizing *p, int at)
             if (p->states->written[k])
                 MU_TRY(MU_PUSH(&to->outputs, p->now[k]));
         if (i < (int)from->outputs.n)
-            MU_TRY(MU_PUSH(&to->outputs, *mu__copied_value(&p->copy, from->outputs.items[i].node,
-                                                         from->outputs.items[i].output)));
+            MU_TRY(MU_PUSH(&to->outputs,
+                           *mu__copied_value(&p->copy, from->outputs.items[i].node, from->outputs.items[i].output)));
     }
     return MU_OK;
 }

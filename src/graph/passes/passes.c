@@ -45,8 +45,8 @@ static bool same_constant(const mu_node *a, const mu_node *b)
     mu_spec spec = mu__spec_of(x);
     if (x->dtype != y->dtype || !mu__shape_equal(&x->shape, &y->shape))
         return false;
-    return x == y || (mu__spec_bytes(&spec) <= 64 &&
-                      memcmp(mu__host_read(x), mu__host_read(y), mu__spec_bytes(&spec)) == 0);
+    return x == y ||
+           (mu__spec_bytes(&spec) <= 64 && memcmp(mu__host_read(x), mu__host_read(y), mu__spec_bytes(&spec)) == 0);
 }
 
 static bool same_node(const mu_node *a, const mu_node *b)
@@ -86,8 +86,8 @@ typedef struct sharing {
     mu_node **replacement;
     mu_node **table;
     size_t mask;
-    int *version;        // writes so far, per resource
-    int *read_version;   // at which a node read its resources: the sum of theirs, which only grow
+    int *version;      // writes so far, per resource
+    int *read_version; // at which a node read its resources: the sum of theirs, which only grow
 } sharing;
 
 static void share_node(sharing *s, mu_node *node)
@@ -115,8 +115,10 @@ mu_status mu__pass_share(mu_graph *graph)
     size_t n = graph->nodes.n, slots = 64;
     while (slots < 2 * n)
         slots *= 2;
-    sharing s = {.replacement = mu__calloc(n + 1, sizeof *s.replacement), .table = mu__calloc(slots, sizeof *s.table),
-                 .mask = slots - 1, .version = mu__calloc(graph->resources.n + 1, sizeof *s.version),
+    sharing s = {.replacement = mu__calloc(n + 1, sizeof *s.replacement),
+                 .table = mu__calloc(slots, sizeof *s.table),
+                 .mask = slots - 1,
+                 .version = mu__calloc(graph->resources.n + 1, sizeof *s.version),
                  .read_version = mu__calloc(n + 1, sizeof *s.read_version)};
     mu_status status = s.replacement && s.table && s.version && s.read_version ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; status == MU_OK && i < n; i++)
@@ -134,8 +136,9 @@ mu_status mu__pass_share(mu_graph *graph)
 // buckets. Folding and algebra create equal nodes, so sharing runs again after them.
 mu_status mu__graph_optimize(mu_graph *graph)
 {
-    static mu_status (*const passes[])(mu_graph *) = {mu__pass_reductions, mu__pass_share, mu__pass_bodies,
-                                                      mu__pass_fold, mu__pass_algebra, mu__pass_share, mu__pass_prune};
+    static mu_status (*const passes[])(mu_graph *) = {mu__pass_reductions, mu__pass_share,   mu__pass_bodies,
+                                                      mu__pass_fold,       mu__pass_algebra, mu__pass_share,
+                                                      mu__pass_prune};
     for (size_t i = 0; i < MU_COUNT(passes); i++) {
         MU_TRY(passes[i](graph));
         MU_TRY(mu__graph_assert(graph));

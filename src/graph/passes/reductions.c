@@ -15,18 +15,15 @@
 
 typedef struct reductions {
     mu_graph *graph;
-    size_t n;            // nodes
-    mu_edge *replacement;   // [n]: where a packed reduction's result is now; node NULL: unchanged
-    bool *deferred;      // [n]: results of this all-reduce are used as late as possible
-    mu_node **order;     // [n]: the new order
+    size_t n;             // nodes
+    mu_edge *replacement; // [n]: where a packed reduction's result is now; node NULL: unchanged
+    bool *deferred;       // [n]: results of this all-reduce are used as late as possible
+    mu_node **order;      // [n]: the new order
     size_t n_order;
-    int *stage;          // [n]: number of the last bucket that a node's results wait for; 0: none
+    int *stage; // [n]: number of the last bucket that a node's results wait for; 0: none
 } reductions;
 
-static bool is_reduction(const mu_node *node)
-{
-    return node->op == &mu_op_all_reduce && node->n_in > 0;
-}
+static bool is_reduction(const mu_node *node) { return node->op == &mu_op_all_reduce && node->n_in > 0; }
 
 static bool packs(const mu_node *node)
 {
@@ -53,7 +50,7 @@ static mu_status pack(reductions *r, int count, mu_node *const *members, mu_edge
     mu_node *first = members[0];
     mu_all_reduce_attrs attrs = *(const mu_all_reduce_attrs *)first->attrs;
     attrs.pack_bytes = -1;
-    if (count > 1)  // the name that is shown to peers that wait
+    if (count > 1) // the name that is shown to peers that wait
         snprintf(attrs.name + MU_MIN(strlen(attrs.name), MU_ATTR_TEXT_BYTES - 24), 24, " and %d more", count - 1);
     for (int i = 0; i < count; i++)
         in[i] = members[i]->in[0];
@@ -171,7 +168,7 @@ static mu_status order_by_readiness(reductions *r)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < r->n; i++)
         first[i] = next[i] = -1;
-    for (size_t i = r->n; i-- > 0;) {  // last first, so that the lists are in order
+    for (size_t i = r->n; i-- > 0;) { // last first, so that the lists are in order
         const mu_node *node = r->graph->nodes.items[i];
         if (!is_reduction(node) || is_packed_away(r, node))
             continue;
@@ -276,8 +273,11 @@ static void number_nodes(reductions *r)
 mu_status mu__pass_reductions(mu_graph *graph)
 {
     const size_t n = graph->nodes.n;
-    reductions r = {.graph = graph, .n = n, .replacement = mu__calloc(n + 1, sizeof *r.replacement),
-                    .deferred = mu__calloc(n + 1, sizeof *r.deferred), .order = mu__calloc(n + 1, sizeof *r.order),
+    reductions r = {.graph = graph,
+                    .n = n,
+                    .replacement = mu__calloc(n + 1, sizeof *r.replacement),
+                    .deferred = mu__calloc(n + 1, sizeof *r.deferred),
+                    .order = mu__calloc(n + 1, sizeof *r.order),
                     .stage = mu__calloc(n + 1, sizeof *r.stage)};
     mu_status status = r.replacement && r.deferred && r.order && r.stage ? pack_all(&r) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK) {

@@ -10,26 +10,20 @@ typedef struct cutting {
     mu_segments *out;
     mu_graph *graph;
     int n_stages;
-    int *stage;              // [nodes]
-    int *first;              // [nodes] of each node's values in `number`
-    int *number;             // [values of all nodes] number between steps; -1: not needed elsewhere
-    struct { mu_graph_step *items; size_t n, capacity; } steps;
+    int *stage;  // [nodes]
+    int *first;  // [nodes] of each node's values in `number`
+    int *number; // [values of all nodes] number between steps; -1: not needed elsewhere
+    struct {
+        mu_graph_step *items;
+        size_t n, capacity;
+    } steps;
 } cutting;
 
-static bool is_effect(const mu_node *node)
-{
-    return node->n_resources > 0;
-}
+static bool is_effect(const mu_node *node) { return node->n_resources > 0; }
 
-static bool is_source(const mu_node *node)
-{
-    return node->op == &mu_op_input || node->op == &mu_op_constant;
-}
+static bool is_source(const mu_node *node) { return node->op == &mu_op_input || node->op == &mu_op_constant; }
 
-static int *number_of(const cutting *c, mu_edge edge)
-{
-    return &c->number[c->first[edge.node->id] + edge.output];
-}
+static int *number_of(const cutting *c, mu_edge edge) { return &c->number[c->first[edge.node->id] + edge.output]; }
 
 // ---- Stages -------------------------------------------------------------------------------------
 

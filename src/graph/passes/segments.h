@@ -10,20 +10,20 @@
 
 // One step. Values between steps have numbers: the graph's inputs come first.
 typedef struct mu_graph_step {
-    const mu_node *effect;   // of the graph that was cut; NULL: a segment
-    mu_graph *segment;       // retained; of an effect with bodies (cond, while) a graph with that node alone, of
-                             // another effect NULL
+    const mu_node *effect; // of the graph that was cut; NULL: a segment
+    mu_graph *segment;     // retained; of an effect with bodies (cond, while) a graph with that node alone, of
+                           // another effect NULL
     int n_in, n_out;
-    int *in, *out;           // numbers of values
+    int *in, *out; // numbers of values
 } mu_graph_step;
 
 typedef struct mu_segments {
-    mu_graph *graph;         // retained
+    mu_graph *graph; // retained
     mu_graph_step *steps;
     int n_steps, n_values;
-    int *outputs;            // [graph outputs] numbers of values
-    int *last_use;           // [n_values] last step that needs the value; n_steps: it is an output
-    mu_tensor **constants;   // [n_values] elements that are known beforehand, borrowed from the graph; else NULL
+    int *outputs;          // [graph outputs] numbers of values
+    int *last_use;         // [n_values] last step that needs the value; n_steps: it is an output
+    mu_tensor **constants; // [n_values] elements that are known beforehand, borrowed from the graph; else NULL
 } mu_segments;
 
 // mu__segments_cut cuts a graph; free with mu__segments_free (NULL is accepted). NULL on error.

@@ -16,8 +16,8 @@ static bool gives_same_to_all(const mu_op *op)
 // Sums of floats and scattered updates are left out: GPUs may add in another order on each device.
 static bool is_exact(const mu_op *op)
 {
-    static const mu_op *const others[] = {&mu_op_reduce_all, &mu_op_reduce_any, &mu_op_reduce_max, &mu_op_reduce_min,
-                                          &mu_op_reshape, &mu_op_transpose, &mu_op_strided_slice, &mu_op_concat};
+    static const mu_op *const others[] = {&mu_op_reduce_all, &mu_op_reduce_any, &mu_op_reduce_max,    &mu_op_reduce_min,
+                                          &mu_op_reshape,    &mu_op_transpose,  &mu_op_strided_slice, &mu_op_concat};
     bool exact = (op->flags & (MU_OP_ELEMENTWISE | MU_OP_VIEW | MU_OP_VIEW_IF_SAME)) != 0;
     for (size_t i = 0; !exact && i < MU_COUNT(others); i++)
         exact = op == others[i];
@@ -65,7 +65,7 @@ static mu_status cond_values(const mu_node *node, const bool *in, bool *out)
     MU_GO(outputs_of(attrs->then, in + 1, then));
     MU_GO(outputs_of(attrs->otherwise, in + 1, otherwise));
     for (int i = 0; i < node->n_out; i++)
-        out[i] = decided && (i < shared    ? then[i] && otherwise[i]
+        out[i] = decided && (i < shared   ? then[i] && otherwise[i]
                              : i < n_then ? then[i]
                                           : otherwise[i - n_then + shared]);
 out:

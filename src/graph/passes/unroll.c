@@ -15,10 +15,10 @@ typedef struct unrolling {
     const mu_copying *copy;
     const mu_node *node;
     const mu_loop_attrs *attrs;
-    int64_t n;             // iterations
-    const mu_edge *in;     // of the loop, in the new graph
-    mu_edge *given;        // the body's inputs
-    mu_edge *made;         // [iterations][outputs of the body]
+    int64_t n;         // iterations
+    const mu_edge *in; // of the loop, in the new graph
+    mu_edge *given;    // the body's inputs
+    mu_edge *made;     // [iterations][outputs of the body]
 } unrolling;
 
 // Slices are cut with constant bounds.
@@ -187,8 +187,8 @@ static mu_status copy_nodes(const mu_copying *c, bool *changed)
         MU_TRY(status);
     }
     for (size_t i = 0; i < from->outputs.n; i++)
-        MU_TRY(MU_PUSH(&c->to->outputs, *mu__copied_value(c, from->outputs.items[i].node,
-                                                        from->outputs.items[i].output)));
+        MU_TRY(
+            MU_PUSH(&c->to->outputs, *mu__copied_value(c, from->outputs.items[i].node, from->outputs.items[i].output)));
     return MU_OK;
 }
 
@@ -200,7 +200,7 @@ static mu_graph *one_round(const mu_graph *from, const mu_spec *inputs, bool *ch
     const bool whole = to && mu__copy_begin(&c, from, to) == MU_OK && copy_inputs_and_resources(&c, inputs) == MU_OK &&
                        copy_nodes(&c, changed) == MU_OK;
     mu__copy_end(&c);
-    if (whole && mu__pass_fold(to) == MU_OK)  // sizes become constants
+    if (whole && mu__pass_fold(to) == MU_OK) // sizes become constants
         return to;
     mu_release(to);
     return NULL;

@@ -5,15 +5,18 @@
 #include "graph/graph.h"
 
 typedef struct cached_read {
-    mu_variable *variable;   // retained
-    mu_tensor *value;        // retained
-    struct mu_trace *trace;  // in which it was read; NULL: none
+    mu_variable *variable;  // retained
+    mu_tensor *value;       // retained
+    struct mu_trace *trace; // in which it was read; NULL: none
 } cached_read;
 
 struct mu_read_cache {
     mu_object object;
-    mu_context *context;     // whose reads it caches; NULL: closed
-    struct { cached_read *items; size_t n, capacity; } reads;
+    mu_context *context; // whose reads it caches; NULL: closed
+    struct {
+        cached_read *items;
+        size_t n, capacity;
+    } reads;
 };
 
 static void close_cache(struct mu_read_cache *cache)

@@ -13,7 +13,7 @@
 static void variable_destroy(void *object)
 {
     mu_variable *variable = object;
-    mu_release(variable->deferred);  // it knows the owner
+    mu_release(variable->deferred); // it knows the owner
     mu__variable_empty(variable);
     if (variable->slice)
         mu__free(variable->slice->full_name);
@@ -72,11 +72,11 @@ static mu_status check_initial(const mu_variable_args *args)
                          args->initial_value_fn ? "initial_value_fn returned NULL"
                                                 : "initial_value is NULL; give a tensor");
     if (args->initial_value->node)
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "variable '%s': the initial value is a symbolic tensor of the trace in progress; make the "
-                         "variable outside the function, from a constant, or with .initial_value_fn, which runs "
-                         "eagerly",
-                         args->name ? args->name : "Variable");
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "variable '%s': the initial value is a symbolic tensor of the trace in progress; make the variable outside "
+            "the function, from a constant, or with .initial_value_fn, which runs eagerly",
+            args->name ? args->name : "Variable");
     return MU_OK;
 }
 
@@ -94,8 +94,9 @@ static mu_status check_args(const mu_variable_args *args)
                          "variable '%s': aggregation %d is none of NONE 0, SUM 1, MEAN 2, ONLY_FIRST_REPLICA 3",
                          args->name ? args->name : "Variable", (int)args->aggregation);
     if (args->per_worker_variable && !mu__context()->scope)
-        return mu__error(MU_INVALID_ARGUMENT, "variable '%s': per_worker_variable needs the scope of a strategy with "
-                         "parameter servers", args->name ? args->name : "Variable");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "variable '%s': per_worker_variable needs the scope of a strategy with parameter servers",
+                         args->name ? args->name : "Variable");
     if (args->trainable && args->not_trainable)
         return mu__error(MU_INVALID_ARGUMENT, "variable '%s': trainable and not_trainable are both set; set one",
                          args->name ? args->name : "Variable");
@@ -131,10 +132,7 @@ mu_variable *mu_variable_new_with(const mu_variable_args *given)
     return mu__give(variable);
 }
 
-const char *mu_variable_name(const mu_variable *variable)
-{
-    return variable ? variable->resource.name : NULL;
-}
+const char *mu_variable_name(const mu_variable *variable) { return variable ? variable->resource.name : NULL; }
 
 mu_dtype mu_variable_dtype(const mu_variable *variable)
 {
@@ -146,10 +144,7 @@ mu_shape mu_variable_shape(const mu_variable *variable)
     return variable ? variable->resource.spec.shape : (mu_shape){.rank = -1};
 }
 
-bool mu_variable_is_trainable(const mu_variable *variable)
-{
-    return variable && variable->trainable;
-}
+bool mu_variable_is_trainable(const mu_variable *variable) { return variable && variable->trainable; }
 
 mu_variable_synchronization mu_variable_synchronization_of(const mu_variable *variable)
 {
@@ -258,10 +253,11 @@ static mu_status update(mu_variable *variable, mu_update kind, mu_tensor *value,
     if (value->dtype != variable->resource.spec.dtype ||
         !mu__shape_compatible(&value->shape, &variable->resource.spec.shape)) {
         char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the value is %s%s, but variable '%s' is %s%s; give it that type and "
-                         "shape (mu_cast, mu_reshape, mu_transpose)", function,
-                         mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen), variable->resource.name,
-                         mu_dtype_name(variable->resource.spec.dtype),
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the value is %s%s, but variable '%s' is %s%s; give it that type and shape (mu_cast, "
+                         "mu_reshape, mu_transpose)",
+                         function, mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen),
+                         variable->resource.name, mu_dtype_name(variable->resource.spec.dtype),
                          mu__shape_text(&variable->resource.spec.shape, wanted));
     }
     return variable->rules ? variable->rules->update(variable, kind, value)
@@ -312,8 +308,9 @@ mu_value *mu_variables_of(int n, mu_variable *const *variables)
             goto out;
         }
         if (!mu__is(variables[i], &mu__variable_type)) {
-            mu__error(MU_INVALID_ARGUMENT, "mu_variables: element %d of %d is a %s; give variables only (mu_list takes "
-                      "tensors and values)", i, n, variables[i]->resource.object.type->name);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "mu_variables: element %d of %d is a %s; give variables only (mu_list takes tensors and values)",
+                      i, n, variables[i]->resource.object.type->name);
             goto out;
         }
         items[i] = variables[i]->n_shards > 0 ? mu_variables_of(variables[i]->n_shards, variables[i]->shards)

@@ -11,8 +11,11 @@
 // Places other than the host that have the newest value of one component.
 struct mu_residence {
     pthread_mutex_t lock;
-    bool host_stale;  // the newest value is not on the host
-    struct { mu_buffer **items; size_t n, capacity; } copies;  // retained; room for one is there from the start
+    bool host_stale; // the newest value is not on the host
+    struct {
+        mu_buffer **items;
+        size_t n, capacity;
+    } copies; // retained; room for one is there from the start
 };
 
 // ---- Residences ---------------------------------------------------------------------------------
@@ -49,7 +52,7 @@ static mu_residence *residence_of(mu_variable *variable, int component)
     mu_residence *made = residence ? NULL : residence_new();
     if (residence || !made || atomic_compare_exchange_strong(slot, &residence, made))
         return residence ? residence : made;
-    residence_free(made);  // another thread was first
+    residence_free(made); // another thread was first
     return residence;
 }
 
@@ -317,7 +320,11 @@ static mu_status assign_there(mu_resource *resource, int replica, mu_tensor *val
 }
 
 const mu_resource_kind mu__variable_kind = {
-    .name = "variable", .acquire = acquire, .commit = commit, .poison = poison, .read = read_there,
+    .name = "variable",
+    .acquire = acquire,
+    .commit = commit,
+    .poison = poison,
+    .read = read_there,
     .assign = assign_there,
 };
 

@@ -11,7 +11,7 @@ static const mu_enum_name aggregations[] = {{MU_AGGREGATION_NONE, "NONE"},
                                             {MU_AGGREGATION_MEAN, "MEAN"},
                                             {MU_AGGREGATION_ONLY_FIRST_REPLICA, "ONLY_FIRST_REPLICA"},
                                             {0, NULL}};
-static const char unrecognized[] = "UNRECOGNIZED";  // as TensorFlow's protocol buffers say
+static const char unrecognized[] = "UNRECOGNIZED"; // as TensorFlow's protocol buffers say
 
 const char *mu_variable_synchronization_name(mu_variable_synchronization synchronization)
 {
@@ -46,7 +46,9 @@ mu_status mu_variable_print(mu_variable *variable, FILE *out)
     if (known && !value)
         return mu_error_code();
     fprintf(out, "%s %s %s%s", variable->resource.name, mu_dtype_name(spec->dtype), mu__shape_text(&spec->shape, shape),
-            !known ? "\n" : spec->shape.rank > 0 ? "\n" : " ");
+            !known                 ? "\n"
+            : spec->shape.rank > 0 ? "\n"
+                                   : " ");
     if (value)
         mu_tensor_print(value, out);
     return MU_OK;

@@ -48,8 +48,10 @@ static Mu__WireGraph *parse(const void *bytes, size_t size, ProtobufCAllocator *
     }
     Mu__WireGraph *wire = mu__wire_graph__unpack(allocator, size, bytes);
     if (!wire && !mu__pending())
-        mu__error(MU_DATA_LOSS, "%zu bytes are not a serialised graph: they are damaged, cut off or something else; "
-                  "write the graph again", size);
+        mu__error(
+            MU_DATA_LOSS,
+            "%zu bytes are not a serialised graph: they are damaged, cut off or something else; write the graph again",
+            size);
     return wire;
 }
 
@@ -131,7 +133,7 @@ static mu_status read_text(const char *text, const char *what, size_t most, char
 
 static mu_status read_nested(reader *r, const ProtobufCBinaryData *bytes, mu_graph **out)
 {
-    if (bytes->len == 0)  // missing; an op that needs it will fail
+    if (bytes->len == 0) // missing; an op that needs it will fail
         return MU_OK;
     if (r->depth + 1 >= MU_WIRE_DEPTH)
         return mu__error(MU_DATA_LOSS, "graphs are nested more than %d deep", MU_WIRE_DEPTH);
@@ -356,7 +358,11 @@ static mu_graph *read_graph(const void *bytes, size_t size, mu_resource_resolver
     Mu__WireGraph *wire = parse(bytes, size, &allocator);
     if (!wire)
         return NULL;
-    reader r = {.wire = wire, .graph = mu__graph_new(wire->name), .resolve = resolve, .arg = arg, .depth = depth,
+    reader r = {.wire = wire,
+                .graph = mu__graph_new(wire->name),
+                .resolve = resolve,
+                .arg = arg,
+                .depth = depth,
                 .totals = totals};
     if (r.graph && read_lists(&r) != MU_OK) {
         mu__error_context("while reading the serialised graph '%.60s'", wire->name);

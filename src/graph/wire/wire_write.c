@@ -53,8 +53,8 @@ static mu_status write_tensor(writer *w, const mu_tensor *tensor, Mu__WireTensor
     w->constant_bytes += wire->data.len;
     if (w->constant_bytes > MU_WIRE_CONSTANT_BYTES)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "'%s' has captured constants of more than %zu bytes; a serialised graph holds "
-                         "no more: keep them in variables",
+                         "'%s' has captured constants of more than %zu bytes; a serialised graph holds no more: keep "
+                         "them in variables",
                          w->graph->name, MU_WIRE_CONSTANT_BYTES);
     return dims_of(w, &spec.shape, &wire->dims, &wire->n_dims);
 }
@@ -62,7 +62,7 @@ static mu_status write_tensor(writer *w, const mu_tensor *tensor, Mu__WireTensor
 static mu_status write_nested(writer *w, const mu_graph *nested, ProtobufCBinaryData *out)
 {
     void *bytes = NULL;
-    if (!nested)  // no bytes: no graph
+    if (!nested) // no bytes: no graph
         return MU_OK;
     MU_TRY(mu__graph_write(nested, &bytes, &out->len));
     out->data = mu__arena_copy(&w->arena, bytes, out->len);
@@ -82,7 +82,7 @@ static mu_status write_attr(writer *w, const mu_attr_spec *spec, const void *att
     case MU_ATTR_BOOL: wire->boolean = *(const bool *)field; return MU_OK;
     case MU_ATTR_INTS:
         return write_ints(w, ((const mu_ints *)field)->at, (size_t)((const mu_ints *)field)->n, &wire->ints);
-    case MU_ATTR_DTYPE: wire->dtype = (uint32_t)*(const mu_dtype *)field; return MU_OK;
+    case MU_ATTR_DTYPE: wire->dtype = (uint32_t) * (const mu_dtype *)field; return MU_OK;
     case MU_ATTR_SHAPE:
         return write_ints(w, ((const mu_shape *)field)->dims, (size_t)((const mu_shape *)field)->rank, &wire->shape);
     case MU_ATTR_TEXT:
@@ -111,10 +111,7 @@ static mu_status write_attrs(writer *w, const mu_node *node, Mu__WireNode *wire)
 
 // ---- Nodes --------------------------------------------------------------------------------------
 
-static uint32_t *numbers(writer *w, size_t n)
-{
-    return mu__arena_alloc(&w->arena, sizeof(uint32_t) * n);
-}
+static uint32_t *numbers(writer *w, size_t n) { return mu__arena_alloc(&w->arena, sizeof(uint32_t) * n); }
 
 static mu_status write_edges(writer *w, const mu_edge *edges, size_t n, uint32_t **nodes, uint32_t **outputs)
 {
@@ -157,8 +154,8 @@ static mu_status write_resource(writer *w, size_t i, Mu__WireResource **out)
     for (size_t k = 0; k < i; k++)
         if (strcmp(w->graph->resources.items[k]->name, resource->name) == 0)
             return mu__error(MU_INVALID_ARGUMENT,
-                             "'%s' uses two resources named '%s', which a reader could not tell apart; "
-                             "give each variable a name of its own",
+                             "'%s' uses two resources named '%s', which a reader could not tell apart; give each "
+                             "variable a name of its own",
                              w->graph->name, resource->name);
     Mu__WireResource *wire = *out = message(w, &mu__wire_resource__descriptor);
     if (!wire || !(wire->kind = text_of(w, resource->kind->name)) || !(wire->name = text_of(w, resource->name)))

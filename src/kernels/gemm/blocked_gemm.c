@@ -14,15 +14,15 @@ enum { HIGH = 6, SIDES = 2 };
 #endif
 enum { DEPTH = 256, BLOCK_ROWS = 1024, PREFETCH = 8 };
 
-#define T double
+#define T        double
 #define FN(name) name##_f64
 #include "blocked_gemm.inc.c"
 
-#define T uint32_t
+#define T        uint32_t
 #define FN(name) name##_i32
 #include "blocked_gemm.inc.c"
 
-#define T uint64_t
+#define T        uint64_t
 #define FN(name) name##_i64
 #include "blocked_gemm.inc.c"
 

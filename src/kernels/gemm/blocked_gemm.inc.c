@@ -3,8 +3,8 @@
 typedef T FN(vector) __attribute__((vector_size(4 * MU_LANES)));
 enum {
     FN(LANES) = 4 * MU_LANES / (int)sizeof(T),
-    FN(WIDTH) = SIDES * FN(LANES),                                   // columns of a panel of a block of b
-    FN(COLUMNS) = MU_PRODUCT_BLOCK / (DEPTH * (int)sizeof(T)) / FN(WIDTH) * FN(WIDTH)  // columns of a block of b
+    FN(WIDTH) = SIDES * FN(LANES), // columns of a panel of a block of b
+    FN(COLUMNS) = MU_PRODUCT_BLOCK / (DEPTH * (int)sizeof(T)) / FN(WIDTH) * FN(WIDTH) // columns of a block of b
 };
 
 // A part of c and the matching starts in a and b.
@@ -13,7 +13,7 @@ typedef struct FN(part) {
     const T *a, *b;
     T *c;
     int64_t rows, columns, depth;
-    bool adds;  // adds to c instead of overwriting it
+    bool adds; // adds to c instead of overwriting it
 } FN(part);
 
 MU_INLINE FN(vector) FN(load)(const T *p)
@@ -24,7 +24,7 @@ MU_INLINE FN(vector) FN(load)(const T *p)
 }
 
 // Writes the part of a tile that is inside c: `columns` by `rows`.
-MU_INLINE void FN(put)(int sides, FN(vector) sums[HIGH][SIDES], const FN(part) *to, T *c, int64_t rows,
+MU_INLINE void FN(put)(int sides, FN(vector) sums[HIGH][SIDES], const FN(part) * to, T *c, int64_t rows,
                        int64_t columns)
 {
     const int64_t step = to->shape->columns;
@@ -45,7 +45,7 @@ MU_INLINE void FN(put)(int sides, FN(vector) sums[HIGH][SIDES], const FN(part) *
 }
 
 // Computes one tile: HIGH rows of a by a panel of b, which is `sides` vectors wide.
-MU_INLINE void FN(tile)(int sides, const T *a, const T *b, const FN(part) *to, T *c, int64_t rows, int64_t columns)
+MU_INLINE void FN(tile)(int sides, const T *a, const T *b, const FN(part) * to, T *c, int64_t rows, int64_t columns)
 {
     FN(vector) sums[HIGH][SIDES], right[SIDES];
     MU_UNROLL
@@ -72,7 +72,7 @@ MU_INLINE void FN(tile)(int sides, const T *a, const T *b, const FN(part) *to, T
     FN(put)(sides, sums, to, c, rows, columns);
 }
 
-static void FN(sweep)(const FN(part) *to, const T *a, const T *block, T *c, int64_t rows)
+static void FN(sweep)(const FN(part) * to, const T *a, const T *block, T *c, int64_t rows)
 {
     for (int64_t j = 0; j < to->columns; j += FN(WIDTH)) {
         const int64_t columns = least(FN(WIDTH), to->columns - j);
@@ -94,7 +94,7 @@ MU_INLINE int64_t FN(padded)(int64_t columns)
 
 // Packs a block of b panel by panel; the last panel has only as many vectors as it needs, padded with zeros. Both
 // ways read b in the order of memory.
-MU_INLINE void FN(pack_block)(T *block, const FN(part) *from, int64_t b_row, int64_t b_column)
+MU_INLINE void FN(pack_block)(T *block, const FN(part) * from, int64_t b_row, int64_t b_column)
 {
     const int64_t n = from->columns, depth = from->depth, whole = n / FN(WIDTH) * FN(WIDTH);
     const int64_t rest = FN(padded)(n - whole);
@@ -113,7 +113,7 @@ MU_INLINE void FN(pack_block)(T *block, const FN(part) *from, int64_t b_row, int
 }
 
 // Packs rows of a from `row` on, interleaved; missing rows are zeros.
-MU_INLINE void FN(pack_rows)(T *few, const FN(part) *from, int64_t row, int64_t rows, int64_t a_row, int64_t a_column)
+MU_INLINE void FN(pack_rows)(T *few, const FN(part) * from, int64_t row, int64_t rows, int64_t a_row, int64_t a_column)
 {
     const T *a = from->a + row * a_row;
     if (rows < HIGH)
@@ -126,14 +126,14 @@ MU_INLINE void FN(pack_rows)(T *few, const FN(part) *from, int64_t row, int64_t 
             few[p * HIGH + r] = a[r * a_row + p * a_column];
 }
 
-static void FN(block)(const FN(part) *part, T *scratch)
+static void FN(block)(const FN(part) * part, T *scratch)
 {
     const mu_product_shape *shape = part->shape;
     T *block = scratch, *few = scratch + DEPTH * FN(COLUMNS);
     FN(pack_block)(block, part, shape->b_row, shape->b_column);
     for (int64_t i = 0; i < part->rows; i += HIGH) {
         const int64_t rows = least(HIGH, part->rows - i);
-        if (shape->a_row == 1)  // a constant stride makes both branches fast
+        if (shape->a_row == 1) // a constant stride makes both branches fast
             FN(pack_rows)(few, part, i, rows, 1, shape->a_column);
         else if (shape->a_column == 1)
             FN(pack_rows)(few, part, i, rows, shape->a_row, 1);
@@ -150,10 +150,14 @@ static void FN(multiply)(const mu_product_shape *shape, const T *a, const T *b, 
         for (int64_t j = 0; j < shape->columns; j += FN(COLUMNS))
             for (int64_t p = 0; p < shape->depth; p += DEPTH) {
                 const FN(part) part = {
-                    .shape = shape, .a = a + i * shape->a_row + p * shape->a_column,
-                    .b = b + p * shape->b_row + j * shape->b_column, .c = c + i * shape->columns + j,
-                    .rows = least(BLOCK_ROWS, end - i), .columns = least(FN(COLUMNS), shape->columns - j),
-                    .depth = least(DEPTH, shape->depth - p), .adds = p > 0,
+                    .shape = shape,
+                    .a = a + i * shape->a_row + p * shape->a_column,
+                    .b = b + p * shape->b_row + j * shape->b_column,
+                    .c = c + i * shape->columns + j,
+                    .rows = least(BLOCK_ROWS, end - i),
+                    .columns = least(FN(COLUMNS), shape->columns - j),
+                    .depth = least(DEPTH, shape->depth - p),
+                    .adds = p > 0,
                 };
                 FN(block)(&part, scratch);
             }

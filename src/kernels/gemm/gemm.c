@@ -14,37 +14,34 @@
 // copying.
 enum { DEPTH = 256, ROWS = 256, SUMS = 64, NEAR = 8 };
 
-static inline int64_t least(int64_t a, int64_t b)
-{
-    return a < b ? a : b;
-}
+static inline int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
 #include "gemm.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
 #include "gemm.inc.c"
 
-#define T uint32_t
+#define T        uint32_t
 #define FN(name) i32_##name
 #include "gemm.inc.c"
 
-#define T uint64_t
+#define T        uint64_t
 #define FN(name) i64_##name
 #include "gemm.inc.c"
 
 mu_outer *mu__outer_of(mu_gemm_type type)
 {
-    static mu_outer *const loops[] = {[MU_GEMM_F32] = f32_outer, [MU_GEMM_F64] = f64_outer, [MU_GEMM_I32] = i32_outer,
-                                      [MU_GEMM_I64] = i64_outer};
+    static mu_outer *const loops[] = {
+        [MU_GEMM_F32] = f32_outer, [MU_GEMM_F64] = f64_outer, [MU_GEMM_I32] = i32_outer, [MU_GEMM_I64] = i64_outer};
     return loops[type];
 }
 
 mu_gemm *mu__gemm_of(mu_gemm_type type)
 {
-    static mu_gemm *const loops[] = {[MU_GEMM_F32] = f32_gemm, [MU_GEMM_F64] = f64_gemm, [MU_GEMM_I32] = i32_gemm,
-                                     [MU_GEMM_I64] = i64_gemm};
+    static mu_gemm *const loops[] = {
+        [MU_GEMM_F32] = f32_gemm, [MU_GEMM_F64] = f64_gemm, [MU_GEMM_I32] = i32_gemm, [MU_GEMM_I64] = i64_gemm};
     return loops[type];
 }

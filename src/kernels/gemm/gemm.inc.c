@@ -4,13 +4,13 @@
 // stay in the second-level cache; four rows of c share each load of b. A vector-matrix product is one pass over the
 // matrix: dot products along its rows, or a sum of its rows, eight at a time.
 
-#define VECTOR 64
+#define VECTOR     64
 #define TILE(name) FN(name##_64)
 #include "gemm_tile.inc.c"
-#define VECTOR 32
+#define VECTOR     32
 #define TILE(name) FN(name##_32)
 #include "gemm_tile.inc.c"
-#define VECTOR 16
+#define VECTOR     16
 #define TILE(name) FN(name##_16)
 #include "gemm_tile.inc.c"
 
@@ -42,8 +42,9 @@ MU_PER_ISA_RESULT(T, FN(dot), (const T *a, const T *b, int64_t k), (a, b, k))
 }
 
 // y[j] += the sum of f[p * step] rows[p * row + j] over p, for j in [0, n).
-MU_PER_ISA(FN(combine), (T *restrict y, const T *restrict f, int64_t step, const T *restrict rows, int64_t row,
-           int64_t n, int64_t k),
+MU_PER_ISA(FN(combine),
+           (T *restrict y, const T *restrict f, int64_t step, const T *restrict rows, int64_t row, int64_t n,
+            int64_t k),
            (y, f, step, rows, row, n, k))
 {
     int64_t p = 0;
@@ -65,7 +66,7 @@ MU_PER_ISA(FN(combine), (T *restrict y, const T *restrict f, int64_t step, const
 static void FN(vector)(T *y, int64_t y_step, const T *v, int64_t v_step, const T *a, int64_t row, int64_t col,
                        int64_t n, int64_t k)
 {
-    enum { COLUMNS = 4096 };  // as many sums as fit the first-level cache
+    enum { COLUMNS = 4096 }; // as many sums as fit the first-level cache
     if (col == 1 && v_step == 1) {
         for (int64_t i = 0; i < n; i++)
             y[i * y_step] += FN(dot)(a + i * row, v, k);
@@ -89,8 +90,9 @@ static bool FN(is_vector)(T *c, int64_t c_row, const T *a, int64_t a_row, int64_
     return true;
 }
 
-MU_PER_ISA_VECTORS(FN(gemm), (void *c_data, int64_t c_row, const void *a_data, int64_t a_row, int64_t a_col,
-                   const void *b_data, int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k),
+MU_PER_ISA_VECTORS(FN(gemm),
+                   (void *c_data, int64_t c_row, const void *a_data, int64_t a_row, int64_t a_col, const void *b_data,
+                    int64_t b_row, int64_t b_col, int64_t m, int64_t n, int64_t k),
                    (c_data, c_row, a_data, a_row, a_col, b_data, b_row, b_col, m, n, k))
 {
     if (FN(is_vector)(c_data, c_row, a_data, a_row, a_col, b_data, b_row, b_col, m, n, k))

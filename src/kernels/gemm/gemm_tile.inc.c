@@ -2,13 +2,13 @@
 // wide, and four rows of c at a time. gemm.inc.c includes it once for each size; TILE names the functions.
 
 typedef T TILE(vector_of) __attribute__((vector_size(VECTOR)));
-enum { TILE(WIDTH) = 2 * VECTOR / sizeof(T) };  // columns per panel
+enum { TILE(WIDTH) = 2 * VECTOR / sizeof(T) }; // columns per panel
 
 // Computes `height` rows of c for n columns of a panel, which can be read in full. The two vectors of sums per row stay
 // in registers.
 static inline __attribute__((always_inline)) void TILE(rows)(int height, T *c, int64_t c_row, const T *a, int64_t a_row,
-                                                           int64_t a_col, const T *b, int64_t b_row, int64_t n,
-                                                           int64_t k)
+                                                             int64_t a_col, const T *b, int64_t b_row, int64_t n,
+                                                             int64_t k)
 {
     enum { LANES = VECTOR / sizeof(T), WIDTH = 2 * LANES };
     TILE(vector_of) sums[4][2], left, right;
@@ -41,7 +41,7 @@ static inline __attribute__((always_inline)) void TILE(rows)(int height, T *c, i
 
 // Copies a panel of b, at least one row and one column, and fills the missing columns with zeros.
 static inline __attribute__((always_inline)) void TILE(pack)(T *panel, const T *b, int64_t b_row, int64_t b_col,
-                                                           int64_t depth, int64_t width)
+                                                             int64_t depth, int64_t width)
 {
     enum { WIDTH = TILE(WIDTH) };
     if (width < WIDTH)
@@ -56,8 +56,8 @@ static inline __attribute__((always_inline)) void TILE(pack)(T *panel, const T *
 }
 
 static inline __attribute__((always_inline)) void TILE(block)(T *c, int64_t c_row, const T *a, int64_t a_row,
-                                                            int64_t a_col, const T *b, int64_t b_row, int64_t m,
-                                                            int64_t n, int64_t k)
+                                                              int64_t a_col, const T *b, int64_t b_row, int64_t m,
+                                                              int64_t n, int64_t k)
 {
     int64_t i = 0;
     for (; i + 4 <= m; i += 4)
@@ -69,8 +69,8 @@ static inline __attribute__((always_inline)) void TILE(block)(T *c, int64_t c_ro
 }
 
 static inline __attribute__((always_inline)) void TILE(product)(T *c, int64_t c_row, const T *a, int64_t a_row,
-                                                                int64_t a_col, const T *b, int64_t b_row,
-                                                                int64_t b_col, int64_t m, int64_t n, int64_t k)
+                                                                int64_t a_col, const T *b, int64_t b_row, int64_t b_col,
+                                                                int64_t m, int64_t n, int64_t k)
 {
     enum { WIDTH = TILE(WIDTH) };
     _Alignas(VECTOR) T panel[DEPTH * WIDTH];
@@ -82,8 +82,9 @@ static inline __attribute__((always_inline)) void TILE(product)(T *c, int64_t c_
                 const bool ready = width == WIDTH && b_col == 1 && b_row <= NEAR * WIDTH;
                 if (!ready)
                     TILE(pack)(panel, from, b_row, b_col, depth, width);
-                TILE(block)(c + i * c_row + j, c_row, a + i * a_row + p * a_col, a_row, a_col, ready ? from : panel,
-                            ready ? b_row : WIDTH, least(ROWS, m - i), width, depth);
+                TILE(block)
+                (c + i * c_row + j, c_row, a + i * a_row + p * a_col, a_row, a_col, ready ? from : panel,
+                 ready ? b_row : WIDTH, least(ROWS, m - i), width, depth);
             }
 }
 

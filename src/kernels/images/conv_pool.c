@@ -12,10 +12,7 @@ typedef struct channel_block {
     mu_vf w[MAX_TAPS], b;
 } channel_block;
 
-static int64_t pooled(int64_t size, int64_t kernel)
-{
-    return (size - kernel + 1) / 2;
-}
+static int64_t pooled(int64_t size, int64_t kernel) { return (size - kernel + 1) / 2; }
 
 // Whether all elements of x are so small that no sum of MAX_TAPS products of two such numbers can overflow, so that
 // no result can be NaN.
@@ -47,11 +44,11 @@ static bool pack_block(const mu_conv_pool_shape *s, const float *w, const float 
 // The operands for one row of pooled pixels; y, mark (or NULL) and channels belong to one vector.
 typedef struct pooled_row {
     const float *x;
-    int64_t x_row;  // elements between rows of x
+    int64_t x_row; // elements between rows of x
     float *y;
     uint8_t *mark;
     int64_t y_step, n_pixels;
-    int64_t channels;  // at most MU_LANES
+    int64_t channels; // at most MU_LANES
 } pooled_row;
 
 // Stores one pooled pixel from its four convolution results. fast: a whole vector of channels without NaN.
@@ -100,11 +97,15 @@ MU_INLINE void pixel_group(const pooled_row *r, int64_t pixel, const mu_vf *w, m
 {
     const float *x = r->x + 2 * pixel * channels;
     mu_vf acc[GROUP][4] = {{{0}}};
-    MU_UNROLL for (int row = 0; row <= kernel; row++, x += r->x_row) {
-        MU_UNROLL for (int column = 0; column < 2 * n + kernel - 1; column++) {
-            MU_UNROLL for (int c = 0; c < channels; c++) {
+    MU_UNROLL for (int row = 0; row <= kernel; row++, x += r->x_row)
+    {
+        MU_UNROLL for (int column = 0; column < 2 * n + kernel - 1; column++)
+        {
+            MU_UNROLL for (int c = 0; c < channels; c++)
+            {
                 const mu_vf value = v_splat(x[column * channels + c]);
-                MU_UNROLL for (int p = 0; p < 4 * n; p++) {
+                MU_UNROLL for (int p = 0; p < 4 * n; p++)
+                {
                     const int k = row - p % 4 / 2, l = column - 2 * (p / 4) - p % 2;
                     if (k >= 0 && k < kernel && l >= 0 && l < kernel)
                         acc[p / 4][p % 4] += value * w[(k * kernel + l) * channels + c];
@@ -112,8 +113,7 @@ MU_INLINE void pixel_group(const pooled_row *r, int64_t pixel, const mu_vf *w, m
             }
         }
     }
-    MU_UNROLL for (int i = 0; i < n; i++)
-        finish_pixel(r, pixel + i, acc[i], bias, fast);
+    MU_UNROLL for (int i = 0; i < n; i++) finish_pixel(r, pixel + i, acc[i], bias, fast);
 }
 
 MU_INLINE void forward_row_of(const pooled_row *r, const mu_vf *w, mu_vf bias, int kernel, int channels, bool fast)
@@ -135,7 +135,12 @@ MU_INLINE void forward_row_of(const pooled_row *r, const mu_vf *w, mu_vf bias, i
     }
 #define ROW_ENTRY(k, c) {.kernel = k, .in_channels = c, .row = row_##k##x##c},
 // Gray and RGB pictures with the usual kernels; all others take forward_row.
-#define KNOWN_LAYERS(X) X(3, 1) X(5, 1) X(7, 1) X(3, 3) X(5, 3)
+#define KNOWN_LAYERS(X) \
+    X(3, 1)             \
+    X(5, 1)             \
+    X(7, 1)             \
+    X(3, 3)             \
+    X(5, 3)
 
 KNOWN_LAYERS(ROW_FUNCTION)
 

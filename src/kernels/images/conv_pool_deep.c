@@ -12,16 +12,16 @@
 enum { RUN = 6, ROWS = MU_LANES == 16 ? 3 : 1 };
 
 typedef struct entry {
-    int32_t position;  // offset of the patch's first element in the image
+    int32_t position; // offset of the patch's first element in the image
     float value;
 } entry;
 
 typedef struct deep {
     const mu_conv_pool_shape *s;
-    int64_t rows, columns, x_row, run, patch;  // run: kernel * in_channels; patch: kernel runs
-    float *w, *dw;      // [out_channels][patch], the caller's scratch
-    entry *entries;     // [out_channels][MU_DEEP_WINDOWS]
-    int32_t *n;         // [out_channels]
+    int64_t rows, columns, x_row, run, patch; // run: kernel * in_channels; patch: kernel runs
+    float *w, *dw;                            // [out_channels][patch], the caller's scratch
+    entry *entries;                           // [out_channels][MU_DEEP_WINDOWS]
+    int32_t *n;                               // [out_channels]
 } deep;
 
 // ---- Layout -------------------------------------------------------------------------------------
@@ -76,21 +76,24 @@ MU_INLINE void add_weights(const entry *e, int32_t n, const float *x, int64_t x_
                            int vectors)
 {
     mu_vf sums[ROWS * RUN];
-    MU_UNROLL for (int r = 0; r < rows; r++) {
-        MU_UNROLL for (int v = 0; v < vectors; v++)
-            sums[r * vectors + v] = (mu_vf){0};
+    MU_UNROLL for (int r = 0; r < rows; r++)
+    {
+        MU_UNROLL for (int v = 0; v < vectors; v++) sums[r * vectors + v] = (mu_vf){0};
     }
     const float *const from[3] = {x, x + x_row, x + 2 * x_row};
     for (int32_t k = 0; k < n; k++) {
         const int64_t position = e[k].position;
         const mu_vf value = v_splat(e[k].value);
-        MU_UNROLL for (int r = 0; r < rows; r++) {
-            MU_UNROLL for (int v = 0; v < vectors; v++)
-                sums[r * vectors + v] += value * v_load(from[r] + position + v * MU_LANES);
+        MU_UNROLL for (int r = 0; r < rows; r++)
+        {
+            MU_UNROLL for (int v = 0; v < vectors; v++) sums[r * vectors + v] +=
+                value * v_load(from[r] + position + v * MU_LANES);
         }
     }
-    MU_UNROLL for (int r = 0; r < rows; r++) {
-        MU_UNROLL for (int v = 0; v < vectors; v++) {
+    MU_UNROLL for (int r = 0; r < rows; r++)
+    {
+        MU_UNROLL for (int v = 0; v < vectors; v++)
+        {
             float *to = dw + r * run + v * MU_LANES;
             v_store(to, v_load(to) + sums[r * vectors + v]);
         }
@@ -102,16 +105,18 @@ MU_INLINE void add_input(const entry *e, int32_t n, float *dx, int64_t x_row, in
                          int vectors)
 {
     mu_vf taps[ROWS * RUN];
-    MU_UNROLL for (int r = 0; r < rows; r++) {
-        MU_UNROLL for (int v = 0; v < vectors; v++)
-            taps[r * vectors + v] = v_load(w + r * run + v * MU_LANES);
+    MU_UNROLL for (int r = 0; r < rows; r++)
+    {
+        MU_UNROLL for (int v = 0; v < vectors; v++) taps[r * vectors + v] = v_load(w + r * run + v * MU_LANES);
     }
     float *const into[3] = {dx, dx + x_row, dx + 2 * x_row};
     for (int32_t k = 0; k < n; k++) {
         const int64_t position = e[k].position;
         const mu_vf value = v_splat(e[k].value);
-        MU_UNROLL for (int r = 0; r < rows; r++) {
-            MU_UNROLL for (int v = 0; v < vectors; v++) {
+        MU_UNROLL for (int r = 0; r < rows; r++)
+        {
+            MU_UNROLL for (int v = 0; v < vectors; v++)
+            {
                 float *to = into[r] + position + v * MU_LANES;
                 v_store(to, v_load(to) + value * taps[r * vectors + v]);
             }
@@ -138,10 +143,10 @@ MU_INLINE void add_tile(const deep *d, const filter *f, int64_t row, int64_t at,
 }
 
 // Separate functions, so that each has all registers for its sums.
-#define TILE_FUNCTION(name, rows, vectors)                                                                  \
-    static MU_OUTLINE void name(const deep *d, const filter *f, int64_t row, int64_t at)                    \
-    {                                                                                                       \
-        add_tile(d, f, row, at, rows, vectors);                                                             \
+#define TILE_FUNCTION(name, rows, vectors)                                               \
+    static MU_OUTLINE void name(const deep *d, const filter *f, int64_t row, int64_t at) \
+    {                                                                                    \
+        add_tile(d, f, row, at, rows, vectors);                                          \
     }
 TILE_FUNCTION(rows_wide, ROWS, RUN)
 TILE_FUNCTION(rows_half, ROWS, RUN / 2)
@@ -169,7 +174,11 @@ static void add_runs(const deep *d, const filter *f, int64_t row, const tile_fun
 static void add_filter(const deep *d, int64_t c, const float *x, float *dx)
 {
     static const tile_functions rows = {rows_wide, rows_half, rows_narrow}, one = {row_wide, row_half, row_narrow};
-    const filter f = {.e = d->entries + c * MU_DEEP_WINDOWS, .n = d->n[c], .x = x, .dx = dx, .w = d->w + c * d->patch,
+    const filter f = {.e = d->entries + c * MU_DEEP_WINDOWS,
+                      .n = d->n[c],
+                      .x = x,
+                      .dx = dx,
+                      .w = d->w + c * d->patch,
                       .dw = d->dw + c * d->patch};
     int64_t row = 0;
     for (; row + ROWS <= d->s->kernel; row += ROWS)
@@ -193,8 +202,11 @@ void MU_KERNEL(conv_relu_pool_grads)(const mu_conv_pool_shape *s, const float *x
                                      const uint8_t *mark, float *dw, float *db, float *dx, void *scratch, int64_t begin,
                                      int64_t end)
 {
-    deep d = {.s = s, .rows = (s->height - s->kernel + 1) / 2, .columns = (s->width - s->kernel + 1) / 2,
-              .x_row = s->width * s->in_channels, .run = s->kernel * s->in_channels};
+    deep d = {.s = s,
+              .rows = (s->height - s->kernel + 1) / 2,
+              .columns = (s->width - s->kernel + 1) / 2,
+              .x_row = s->width * s->in_channels,
+              .run = s->kernel * s->in_channels};
     d.patch = s->kernel * d.run;
     d.w = scratch;
     d.dw = d.w + s->out_channels * d.patch;

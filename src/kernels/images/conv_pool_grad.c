@@ -44,7 +44,8 @@ MU_INLINE void multiply_row_tile(gradient *g, const float *x, int64_t first_pixe
         const mu_marks marks = load_marks(g, first_pixel + pixel, full);
         const mu_vf d0 = v_keep(marks_equal(marks, 0), d), d1 = v_keep(marks_equal(marks, 1), d);
         const mu_vf d2 = v_keep(marks_equal(marks, 2), d), d3 = v_keep(marks_equal(marks, 3), d);
-        MU_UNROLL for (int t = 0; t < TILE; t++) {
+        MU_UNROLL for (int t = 0; t < TILE; t++)
+        {
             const float *at = px + offset[t];
             acc[t] += d0 * at[0];
             acc[t] += d1 * at[right];
@@ -98,10 +99,11 @@ MU_INLINE void select_rows(gradient *g, int64_t image, int64_t first, int rows, 
             const mu_vf d = v_keep(m_not(marks_equal(marks, MU_MARK_DEAD)), load_dy(g, first_pixel + pixel, full));
             const mu_vi step = (mu_vi)_mm512_permutexvar_epi32(_mm512_cvtepu8_epi32(marks), steps);
             __m512 upper = _mm512_maskz_loadu_ps(used, x + pixel * 2 * right);
-            MU_UNROLL for (int r = 0; r < rows; r++) {
+            MU_UNROLL for (int r = 0; r < rows; r++)
+            {
                 const __m512 lower = _mm512_maskz_loadu_ps(used, x + pixel * 2 * right + (r + 1) * x_row);
-                MU_UNROLL for (int t = 0; t < taps; t++)
-                    acc[r][t] += d * (mu_vf)_mm512_permutex2var_ps(upper, (__m512i)(step + t), lower);
+                MU_UNROLL for (int t = 0; t < taps; t++) acc[r][t] +=
+                    d * (mu_vf)_mm512_permutex2var_ps(upper, (__m512i)(step + t), lower);
                 upper = lower;
             }
         }
@@ -122,14 +124,20 @@ MU_INLINE void select_image(gradient *g, int64_t image, int rows, int taps, bool
 
 // For so many taps in a kernel row, so many kernel rows whose sums stay in registers: kernels of 3, 5 and 7 on one
 // channel, and of 3 on two to four, among others.
-#define SELECTED(X) X(3, 3) X(5, 3) X(6, 2) X(7, 2) X(9, 1) X(12, 1)
-#define SELECT_FUNCTION(taps, rows)                                                    \
-    static MU_OUTLINE void select_##taps(gradient *g, int64_t image)                   \
-    {                                                                                  \
-        if (g->n == MU_LANES)                                                          \
-            select_image(g, image, rows, taps, true);                                  \
-        else                                                                           \
-            select_image(g, image, rows, taps, false);                                 \
+#define SELECTED(X) \
+    X(3, 3)         \
+    X(5, 3)         \
+    X(6, 2)         \
+    X(7, 2)         \
+    X(9, 1)         \
+    X(12, 1)
+#define SELECT_FUNCTION(taps, rows)                                  \
+    static MU_OUTLINE void select_##taps(gradient *g, int64_t image) \
+    {                                                                \
+        if (g->n == MU_LANES)                                        \
+            select_image(g, image, rows, taps, true);                \
+        else                                                         \
+            select_image(g, image, rows, taps, false);               \
     }
 #define SELECT_CASE(taps, rows) \
     case taps: return select_##taps;

@@ -4,14 +4,14 @@
 #include "pool_windows.h"
 
 enum {
-    MOST_FEW = 9,   // at most this many windows over an element are kept in registers
-    FETCHED = 4096  // prefetch distance in bytes
+    MOST_FEW = 9,  // at most this many windows over an element are kept in registers
+    FETCHED = 4096 // prefetch distance in bytes
 };
 
 // The windows that contain an element of the image, along one axis.
 MU_INLINE span windows_over(int64_t at, int64_t stride, int64_t pad, int64_t size, int64_t out)
 {
-    const int64_t before = at + pad - size;  // the start of a window that ends before the element
+    const int64_t before = at + pad - size; // the start of a window that ends before the element
     const int64_t begin = before < 0 ? 0 : quotient(before, stride) + 1;
     return (span){.begin = begin, .end = least(quotient(at + pad, stride) + 1, out)};
 }
@@ -53,7 +53,7 @@ MU_INLINE void find_sources(const mu_pool_shape *s, const span *rows, int64_t ro
     for (int64_t r = rows->begin; r < rows->end; r++) {
         const int64_t down = row + s->pad_top - r * s->stride_height;
         for (int64_t c = columns.begin; c < columns.end; c++) {
-            if (to->n == MOST_ROWS)  // never; but a loop with one exit would be vectorised, for only two elements
+            if (to->n == MOST_ROWS) // never; but a loop with one exit would be vectorised, for only two elements
                 return;
             to->at[to->n] = (r * s->out_width + c) * s->channels;
             to->mark[to->n++] = (int)(down * s->window_width + column + s->pad_left - c * s->stride_width);
@@ -93,7 +93,7 @@ MU_INLINE void gather_pixels(const mu_pool_shape *s, const float *dy, const uint
 
 // terms: a constant. The sources are copied into registers: the compiler must assume that stores to dx change them.
 MU_INLINE void gather_few(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const sources *from,
-                        int64_t terms, const pixels *p, float *dx)
+                          int64_t terms, const pixels *p, float *dx)
 {
     int64_t at[MOST_FEW];
     int mark[MOST_FEW];
@@ -105,7 +105,7 @@ MU_INLINE void gather_few(const mu_pool_shape *s, const float *dy, const uint8_t
 }
 
 static void gather_any(const mu_pool_shape *s, const float *dy, const uint8_t *marks, const sources *from,
-                     const pixels *p, float *dx)
+                       const pixels *p, float *dx)
 {
     switch (from->n) {
     case 1: gather_few(s, dy, marks, from, 1, p, dx); break;
@@ -182,7 +182,7 @@ static void spread_along(const mu_pool_shape *s, const strip *t, const float *dy
         run = run_of(t, column);
         const span over = columns_over(s, column);
         for (int64_t c = over.begin; c < over.end; c++) {
-            if (c - over.begin == MOST_ROWS)  // never, as above
+            if (c - over.begin == MOST_ROWS) // never, as above
                 return;
             const span w = columns_at(s, c);
             by[c - over.begin] = 1 / (float)(height * length_of(&w));

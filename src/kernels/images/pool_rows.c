@@ -4,7 +4,7 @@
 // overlap skip the buffer. Callers divide the images among threads.
 #include "pool_windows.h"
 
-enum { FETCHED = 8192 };  // prefetch distance in bytes
+enum { FETCHED = 8192 }; // prefetch distance in bytes
 
 // One call, and the buffer of pooled rows; windows one column wide use the image's own rows instead.
 typedef struct job {
@@ -85,8 +85,8 @@ MU_INLINE void pool_lines(job *j, int64_t begin, int64_t end, across_body *line)
     find_inner(s, &t);
     for (int64_t y = begin * s->out_height; y < end * s->out_height; y++) {
         const int64_t row = y / s->out_height * s->height + y % s->out_height * s->stride_height;
-        pool_along(j, &t, j->x + row * s->width * s->channels, j->y + y * wide,
-                   j->mark ? j->mark + y * wide : NULL, line);
+        pool_along(j, &t, j->x + row * s->width * s->channels, j->y + y * wide, j->mark ? j->mark + y * wide : NULL,
+                   line);
     }
 }
 
@@ -224,10 +224,7 @@ MU_INLINE divisor divisor_of(int64_t area)
     return (divisor){.by = v_splat(exact ? 1.0f / (float)area : (float)area), .none = area == 1, .exact = exact};
 }
 
-MU_INLINE mu_vf divided(mu_vf sum, const divisor *d)
-{
-    return d->none ? sum : d->exact ? sum * d->by : sum / d->by;
-}
+MU_INLINE mu_vf divided(mu_vf sum, const divisor *d) { return d->none ? sum : d->exact ? sum * d->by : sum / d->by; }
 
 MU_INLINE void sum_along(const float *x, int64_t step, int64_t terms, const divisor *d, int64_t n, float *to)
 {
@@ -311,9 +308,9 @@ MU_INLINE void mean_down(const job *j, const float *values, const uint8_t *marks
 // 2x2 windows that do not overlap and lie inside the image: no rows need to be buffered.
 static bool has_squares_apart(const mu_pool_shape *s)
 {
-    return s->window_height == 2 && s->window_width == 2 && s->stride_height >= 2 && s->stride_width >= 2
-           && s->pad_top == 0 && s->pad_left == 0 && (s->out_height - 1) * s->stride_height + 2 <= s->height
-           && (s->out_width - 1) * s->stride_width + 2 <= s->width;
+    return s->window_height == 2 && s->window_width == 2 && s->stride_height >= 2 && s->stride_width >= 2 &&
+           s->pad_top == 0 && s->pad_left == 0 && (s->out_height - 1) * s->stride_height + 2 <= s->height &&
+           (s->out_width - 1) * s->stride_width + 2 <= s->width;
 }
 
 // Pools one vector of channels of a 2x2 window; the next row of windows begins `prefetch` bytes later.

@@ -13,10 +13,7 @@ typedef struct span {
 } span;
 
 // A division of non-negative numbers, fast for common strides.
-MU_INLINE int64_t quotient(int64_t a, int64_t b)
-{
-    return b == 1 ? a : b == 2 ? a >> 1 : a / b;
-}
+MU_INLINE int64_t quotient(int64_t a, int64_t b) { return b == 1 ? a : b == 2 ? a >> 1 : a / b; }
 
 MU_INLINE span span_at(int64_t out, int64_t stride, int64_t pad, int64_t size, int64_t in)
 {
@@ -34,14 +31,11 @@ MU_INLINE span columns_at(const mu_pool_shape *s, int64_t out_column)
     return span_at(out_column, s->stride_width, s->pad_left, s->window_width, s->width);
 }
 
-MU_INLINE int64_t length_of(const span *s)
-{
-    return greatest(s->end - s->begin, 0);
-}
+MU_INLINE int64_t length_of(const span *s) { return greatest(s->end - s->begin, 0); }
 
 enum {
-    HELD = 16384,     // most elements of the buffered rows
-    MOST_ROWS = 256   // most rows of a window
+    HELD = 16384,   // most elements of the buffered rows
+    MOST_ROWS = 256 // most rows of a window
 };
 
 // The number of columns and channels buffered at a time for `rows` rows: as many as fit, in equal parts.
@@ -81,14 +75,8 @@ MU_INLINE int64_t run_of(const strip *t, int64_t column)
     return inner ? least(t->inner_end, t->end) - column : 1;
 }
 
-static inline int64_t image_size(const mu_pool_shape *s)
-{
-    return s->height * s->width * s->channels;
-}
+static inline int64_t image_size(const mu_pool_shape *s) { return s->height * s->width * s->channels; }
 
-static inline int64_t result_size(const mu_pool_shape *s)
-{
-    return s->out_height * s->out_width * s->channels;
-}
+static inline int64_t result_size(const mu_pool_shape *s) { return s->out_height * s->out_width * s->channels; }
 
 #endif

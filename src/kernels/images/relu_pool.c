@@ -48,10 +48,7 @@ static void spread_pixel(const float *dy, const uint8_t *mark, float *dx, float 
     }
 }
 
-static void zero(float *x, int64_t n)
-{
-    memset(x, 0, (size_t)n * sizeof *x);
-}
+static void zero(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof *x); }
 
 // Processes one image; rows and columns that the pool dropped at the right and at the bottom get zeros.
 static void spread_image(const float *dy, const uint8_t *mark, float *dx, float *db, int64_t height, int64_t width,

@@ -9,41 +9,38 @@
 #if defined(__clang__)
 #define EACH_ALONE
 #else
-#define EACH_ALONE _Pragma("GCC ivdep")  // y may be x, never a shifted x
+#define EACH_ALONE _Pragma("GCC ivdep") // y may be x, never a shifted x
 #endif
 
-#define LOOP(expression)                  \
-    EACH_ALONE                            \
-    for (int64_t i = 0; i < n; i++) {     \
-        const double x = (double)in[i];   \
-        out[i] = (float)(expression);     \
-    }                                     \
+#define LOOP(expression)                \
+    EACH_ALONE                          \
+    for (int64_t i = 0; i < n; i++) {   \
+        const double x = (double)in[i]; \
+        out[i] = (float)(expression);   \
+    }                                   \
     break
 
-#define LOOP_VF32(expression)                             \
-    for (int64_t i = 0; i < n; i += MU_LANES) {           \
-        const int64_t left = least(n - i, MU_LANES);      \
-        const mu_vf x = v_load_n(in + i, left);           \
-        v_store_n(out + i, (expression), left);           \
-    }                                                     \
+#define LOOP_VF32(expression)                        \
+    for (int64_t i = 0; i < n; i += MU_LANES) {      \
+        const int64_t left = least(n - i, MU_LANES); \
+        const mu_vf x = v_load_n(in + i, left);      \
+        v_store_n(out + i, (expression), left);      \
+    }                                                \
     break
 
 // ---- Functions of all numbers -----------------------------------------------------------------------
 
 // x times a factor that underflows to 0 for very negative x, where -infinity * 0 would be NaN.
-MU_INLINE double gated(double x, double share)
-{
-    return x < -1000 ? x * 0.0 : x * share;
-}
+MU_INLINE double gated(double x, double share) { return x < -1000 ? x * 0.0 : x * share; }
 
 MU_INLINE double gelu_tanh_of(double x)
 {
-    return gated(x, sigmoid_of(2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x)));  // 2 sqrt(2 / pi)
+    return gated(x, sigmoid_of(2 * 0.79788456080286535588 * (x + 0.044715 * x * x * x))); // 2 sqrt(2 / pi)
 }
 
 static void activation_loops(mu_math function, float alpha, const float *in, float *out, int64_t n)
 {
-    const float scale = 1.0507009873554804934f, low = 1.7580993408473768599f;  // low: scale * alpha of SELU
+    const float scale = 1.0507009873554804934f, low = 1.7580993408473768599f; // low: scale * alpha of SELU
     switch (function) {
     case MU_MATH_SIGMOID: LOOP_VF32(sigmoid_vf32(x));
     case MU_MATH_LOG_SIGMOID: LOOP_VF32(-softplus_vf32(-x));
@@ -93,7 +90,7 @@ static void plain_loops(mu_math function, float alpha, const float *in, float *o
 // ---- Functions with a limited range -----------------------------------------------------------------
 
 typedef struct range {
-    float low, high;    // the loops are valid between these
+    float low, high; // the loops are valid between these
     float (*alone)(float x);
 } range;
 
@@ -168,27 +165,24 @@ void MU_KERNEL(math_f32)(mu_math function, float alpha, const float *x, float *y
 // ---- Binary functions -------------------------------------------------------------------------------
 
 // x^y for x > 0 and finite, y finite.
-MU_INLINE double pow_of(double x, double y)
-{
-    return exp_of(y * log_positive(x));
-}
+MU_INLINE double pow_of(double x, double y) { return exp_of(y * log_positive(x)); }
 
 // x - y floor(x / y) for quotients below 2^28, where the product's rounding error has no effect.
 MU_INLINE double floor_mod_of(double x, double y)
 {
-    const double q = (x / y + ROUND_MAGIC) - ROUND_MAGIC;  // nearest integer; at most one off
+    const double q = (x / y + ROUND_MAGIC) - ROUND_MAGIC; // nearest integer; at most one off
     double rest = x - q * y;
     rest = rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
     return rest;
 }
 
-#define T float
-#define FN(name) name##_f32
-#define POW_RIGHT(a, b) (((a) > 0) & ((a) < INFINITY) & (fabsf(b) < INFINITY))
+#define T                 float
+#define FN(name)          name##_f32
+#define POW_RIGHT(a, b)   (((a) > 0) & ((a) < INFINITY) & (fabsf(b) < INFINITY))
 #define ATAN2_RIGHT(a, b) ((fabsf(a) < INFINITY) & (fabsf(b) < INFINITY))
-#define MOD_RIGHT(a, b) ((fabsf(a) > 0) & (fabsf(b) < INFINITY) & (fabsf(a) < 0x1p28f * fabsf(b)))
-#define POW_OF pow_of
-#define ATAN2_OF atan2_of
-#define MOD_OF floor_mod_of
-#define M(name) name##f
+#define MOD_RIGHT(a, b)   ((fabsf(a) > 0) & (fabsf(b) < INFINITY) & (fabsf(a) < 0x1p28f * fabsf(b)))
+#define POW_OF            pow_of
+#define ATAN2_OF          atan2_of
+#define MOD_OF            floor_mod_of
+#define M(name)           name##f
 #include "math2.inc.c"

@@ -16,9 +16,9 @@ static T FN(alone)(mu_math2 function, T a, T b)
                                        : FN(floor_mod_alone)(a, b);
 }
 
-#define NONE_WRONG(right)                 \
-    for (int64_t i = 0; i < n; i++)       \
-        wrong |= !right(a[i], b[i]);      \
+#define NONE_WRONG(right)            \
+    for (int64_t i = 0; i < n; i++)  \
+        wrong |= !right(a[i], b[i]); \
     break
 
 static bool FN(all_right)(mu_math2 function, const T *a, const T *b, int64_t n)
@@ -32,10 +32,10 @@ static bool FN(all_right)(mu_math2 function, const T *a, const T *b, int64_t n)
     return wrong == 0;
 }
 
-#define LOOP2(function_of_two)                                        \
-    EACH_ALONE                                                        \
-    for (int64_t i = 0; i < n; i++)                                   \
-        out[i] = (T)function_of_two((double)a[i], (double)b[i]);      \
+#define LOOP2(function_of_two)                                   \
+    EACH_ALONE                                                   \
+    for (int64_t i = 0; i < n; i++)                              \
+        out[i] = (T)function_of_two((double)a[i], (double)b[i]); \
     break
 
 static void FN(loops)(mu_math2 function, const T *a, const T *b, T *out, int64_t n)

@@ -12,12 +12,12 @@
 #define EACH_ALONE _Pragma("GCC ivdep")
 #endif
 
-#define LOOP(expression)               \
-    EACH_ALONE                         \
-    for (int64_t i = 0; i < n; i++) {  \
-        const double x = in[i];        \
-        out[i] = (expression);         \
-    }                                  \
+#define LOOP(expression)              \
+    EACH_ALONE                        \
+    for (int64_t i = 0; i < n; i++) { \
+        const double x = in[i];       \
+        out[i] = (expression);        \
+    }                                 \
     break
 
 // For a function that math_f64x8.h may provide, too.
@@ -32,8 +32,8 @@
 
 static void activation_loops(mu_math function, double slope, const double *in, double *out, int64_t n)
 {
-    const double scale = 1.0507009873554804934, low = 1.7580993408473768599;  // scale * alpha of SELU
-    const double root = 0.79788456080286535588;                               // sqrt(2 / pi)
+    const double scale = 1.0507009873554804934, low = 1.7580993408473768599; // scale * alpha of SELU
+    const double root = 0.79788456080286535588;                              // sqrt(2 / pi)
     switch (function) {
     case MU_MATH_SIGMOID: LOOP_F64X8(sigmoid);
     case MU_MATH_LOG_SIGMOID: LOOP(-softplus_f64(-x));
@@ -91,7 +91,7 @@ static double digamma_alone(double x)
     const double pi = 3.14159265358979323846;
     if (x > 0 || x != x)
         return x < 1e30 ? digamma_f64(x) : log(x);
-    const double part = x - rint(x);  // the tangent's period is 1; next to a pole every bit counts
+    const double part = x - rint(x); // the tangent's period is 1; next to a pole every bit counts
     return part == 0 ? (double)NAN : (1 - x < 1e30 ? digamma_f64(1 - x) : log(-x)) - pi / tan(pi * part);
 }
 
@@ -148,19 +148,18 @@ void MU_KERNEL(math_f64)(mu_math function, double alpha, const double *x, double
 // x - y floor(x / y), exact for quotients below 2^50.
 MU_INLINE double floor_mod_f64(double x, double y)
 {
-    const double q = (x / y + ROUND_MAGIC) - ROUND_MAGIC;  // nearest integer; at most one off
+    const double q = (x / y + ROUND_MAGIC) - ROUND_MAGIC; // nearest integer; at most one off
     const double rest = __builtin_fma(-q, y, x);
     return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
 }
 
-#define T double
-#define FN(name) name##_f64
-#define POW_RIGHT(a, b) (((a) >= 0x1p-1022) & ((a) < INFINITY) & (fabs(b) < 0x1p900))
+#define T                 double
+#define FN(name)          name##_f64
+#define POW_RIGHT(a, b)   (((a) >= 0x1p-1022) & ((a) < INFINITY) & (fabs(b) < 0x1p900))
 #define ATAN2_RIGHT(a, b) ((fabs(a) < 0x1p1000) & (fabs(b) < 0x1p1000))
-#define MOD_RIGHT(a, b) \
-    (MU_EXACT_PRODUCTS & (fabs(a) > 0) & (fabs(b) < INFINITY) & (fabs(a) < 0x1p50 * fabs(b)))
-#define POW_OF pow_f64
-#define ATAN2_OF atan2_f64
-#define MOD_OF floor_mod_f64
-#define M(name) name
+#define MOD_RIGHT(a, b)   (MU_EXACT_PRODUCTS & (fabs(a) > 0) & (fabs(b) < INFINITY) & (fabs(a) < 0x1p50 * fabs(b)))
+#define POW_OF            pow_f64
+#define ATAN2_OF          atan2_f64
+#define MOD_OF            floor_mod_f64
+#define M(name)           name
 #include "math2.inc.c"

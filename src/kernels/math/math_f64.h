@@ -7,8 +7,8 @@
 
 #include "math_scalar.h"
 
-#define LN2_F64 0.693147180559945309417
-#define HALF_PI_F64 1.57079632679489661923
+#define LN2_F64         0.693147180559945309417
+#define HALF_PI_F64     1.57079632679489661923
 #define HALF_PI_LOW_F64 6.12323399573676603587e-17
 
 // A number as the unevaluated sum of two doubles.
@@ -23,10 +23,7 @@ typedef struct pair {
 #endif
 
 // x with the lower 27 bits of its fraction cleared, so that products of two such numbers are exact.
-MU_INLINE double upper_half(double x)
-{
-    return of_bits(bits_of(x) & ~UINT64_C(0x7ffffff));
-}
+MU_INLINE double upper_half(double x) { return of_bits(bits_of(x) & ~UINT64_C(0x7ffffff)); }
 
 MU_INLINE pair product_of(double a, double b)
 {
@@ -57,10 +54,7 @@ MU_INLINE double expm1_over(double x, double shift)
     return (power * e.rest + (power - (large ? 0 : one))) * (large ? 0x1p64 : 1);
 }
 
-MU_INLINE double expm1_f64_any(double x)
-{
-    return x == 0 ? x : expm1_over(x, 0);
-}
+MU_INLINE double expm1_f64_any(double x) { return x == 0 ? x : expm1_over(x, 0); }
 
 MU_INLINE double sinh_f64(double x)
 {
@@ -84,15 +78,12 @@ MU_INLINE double sigmoid_f64(double x)
 }
 
 // x times a factor that underflows to 0 for very negative x, where -infinity * 0 would be NaN.
-MU_INLINE double gated_f64(double x, double result)
-{
-    return x < -1000 ? x * 0.0 : result;
-}
+MU_INLINE double gated_f64(double x, double result) { return x < -1000 ? x * 0.0 : result; }
 
 MU_INLINE double silu_f64(double x)
 {
     const exp_parts e = exp_split_f64(at_least(-__builtin_fabs(x), -760));
-    const double left = scaled_f64_below(x + x * e.rest, e.scale);   // x first: e^x alone may be denormal
+    const double left = scaled_f64_below(x + x * e.rest, e.scale); // x first: e^x alone may be denormal
     return gated_f64(x, (x < 0 ? left : x) / (1 + scaled_f64_below(1 + e.rest, e.scale)));
 }
 
@@ -224,7 +215,12 @@ MU_INLINE double atan_f64(double x)
     const double a = __builtin_fabs(x);
     const bool far = a > 2, middle = a > 0.5;
     const double base = far ? 1 : middle ? 0.5 : 0;
-    return __builtin_copysign(atan_beyond(far ? -1 : middle ? a - 1 : a, far ? a : middle ? a + 1 : 1,
+    return __builtin_copysign(atan_beyond(far      ? -1
+                                          : middle ? a - 1
+                                                   : a,
+                                          far      ? a
+                                          : middle ? a + 1
+                                                   : 1,
                                           base * HALF_PI_F64, base * HALF_PI_LOW_F64),
                               x);
 }
@@ -237,8 +233,8 @@ MU_INLINE double atan2_f64(double y, double x)
     const double low = steep ? ax : ay, high = steep ? ay : ax;
     const bool middle = low > 0.5 * high;
     const double below = middle ? low + high : high, base = middle ? 0.5 : 0;
-    double angle = atan_beyond(middle ? low - high : low, below == 0 ? 1 : below, base * HALF_PI_F64,
-                               base * HALF_PI_LOW_F64);
+    double angle =
+        atan_beyond(middle ? low - high : low, below == 0 ? 1 : below, base * HALF_PI_F64, base * HALF_PI_LOW_F64);
     angle = steep ? HALF_PI_F64 - (angle - HALF_PI_LOW_F64) : angle;
     angle = __builtin_copysign(1, x) < 0 ? 2 * HALF_PI_F64 - (angle - 2 * HALF_PI_LOW_F64) : angle;
     return __builtin_copysign(angle, y);

@@ -15,15 +15,9 @@ typedef int64_t mu_vl __attribute__((vector_size(64)));
 
 enum { F64X8 = 8 };
 
-MU_INLINE mu_vd d_splat(double x)
-{
-    return (mu_vd)_mm512_set1_pd(x);
-}
+MU_INLINE mu_vd d_splat(double x) { return (mu_vd)_mm512_set1_pd(x); }
 
-MU_INLINE mu_vd d_load(const double *p)
-{
-    return (mu_vd)_mm512_loadu_pd(p);
-}
+MU_INLINE mu_vd d_load(const double *p) { return (mu_vd)_mm512_loadu_pd(p); }
 
 // Loads the first n elements, at least 1, followed by padding; whole vectors are not masked, see simd.h.
 MU_INLINE mu_vd d_load_padded(const double *p, int64_t n, double padding)
@@ -42,20 +36,11 @@ MU_INLINE void d_store_n(double *p, mu_vd v, int64_t n)
 }
 
 // The maximum; b if either is NaN. The minimum likewise.
-MU_INLINE mu_vd d_max(mu_vd a, mu_vd b)
-{
-    return (mu_vd)_mm512_max_pd((__m512d)a, (__m512d)b);
-}
+MU_INLINE mu_vd d_max(mu_vd a, mu_vd b) { return (mu_vd)_mm512_max_pd((__m512d)a, (__m512d)b); }
 
-MU_INLINE mu_vd d_min(mu_vd a, mu_vd b)
-{
-    return (mu_vd)_mm512_min_pd((__m512d)a, (__m512d)b);
-}
+MU_INLINE mu_vd d_min(mu_vd a, mu_vd b) { return (mu_vd)_mm512_min_pd((__m512d)a, (__m512d)b); }
 
-MU_INLINE mu_vd d_abs(mu_vd x)
-{
-    return (mu_vd)((mu_vl)x & INT64_MAX);
-}
+MU_INLINE mu_vd d_abs(mu_vd x) { return (mu_vd)((mu_vl)x & INT64_MAX); }
 
 MU_INLINE mu_vd d_where_negative(mu_vd x, mu_vd yes, mu_vd no)
 {
@@ -70,13 +55,19 @@ typedef struct exp_f64x8_parts {
     mu_vd shifted, sixteenths, power, rest;
 } exp_f64x8_parts;
 
-#define F64X8_MAGIC 0x1.8p52   // adding it puts the nearest integer into the low bits
+#define F64X8_MAGIC 0x1.8p52 // adding it puts the nearest integer into the low bits
 
 // Rounding errors of the powers of 2^(1/16) in exp_f64x8_split's table, by the low bits of a magic sum.
 MU_INLINE mu_vd power_lacks(mu_vd shifted)
 {
-    const mu_vd first = {0x0.0p+0,              0x1.8a62e4adc610bp-54, -0x1.19041b9d78a76p-55, 0x1.9b07eb6c70573p-54,
-                         0x1.6f46ad23182e4p-55, 0x1.ada0911f09ebcp-55, 0x1.d4397afec42e2p-56,  0x1.6324c054647adp-54};
+    const mu_vd first = {0x0.0p+0,
+                         0x1.8a62e4adc610bp-54,
+                         -0x1.19041b9d78a76p-55,
+                         0x1.9b07eb6c70573p-54,
+                         0x1.6f46ad23182e4p-55,
+                         0x1.ada0911f09ebcp-55,
+                         0x1.d4397afec42e2p-56,
+                         0x1.6324c054647adp-54};
     const mu_vd second = {-0x1.bdd3413b26456p-54, -0x1.41577ee04992fp-55, 0x1.6e9f156864b27p-54,
                           0x1.c7c46b071f2bep-56,  0x1.7a1cd345dcc81p-54,  0x1.11065895048ddp-55,
                           0x1.2ed02d75b3707p-55,  -0x1.e9c23179c2893p-54};
@@ -101,10 +92,7 @@ MU_INLINE exp_f64x8_parts exp_f64x8_split(mu_vd x)
 }
 
 // e^x / 2^floor(sixteenths / 16) - e.power.
-MU_INLINE mu_vd more_of(exp_f64x8_parts e)
-{
-    return e.power * e.rest + power_lacks(e.shifted);
-}
+MU_INLINE mu_vd more_of(exp_f64x8_parts e) { return e.power * e.rest + power_lacks(e.shifted); }
 
 // x times 2^floor(sixteenths / 16).
 MU_INLINE mu_vd scaled_f64x8(mu_vd x, exp_f64x8_parts e)
@@ -112,10 +100,7 @@ MU_INLINE mu_vd scaled_f64x8(mu_vd x, exp_f64x8_parts e)
     return (mu_vd)_mm512_scalef_pd((__m512d)x, (__m512d)(e.sixteenths * 0.0625));
 }
 
-MU_INLINE mu_vd exp_f64x8_of(exp_f64x8_parts e)
-{
-    return scaled_f64x8(e.power + more_of(e), e);
-}
+MU_INLINE mu_vd exp_f64x8_of(exp_f64x8_parts e) { return scaled_f64x8(e.power + more_of(e), e); }
 
 MU_INLINE mu_vd exp_f64x8(mu_vd x)
 {
@@ -123,10 +108,7 @@ MU_INLINE mu_vd exp_f64x8(mu_vd x)
 }
 
 // For x <= 0.
-MU_INLINE exp_f64x8_parts exp_f64x8_below(mu_vd x)
-{
-    return exp_f64x8_split(d_max(d_splat(-760), x));
-}
+MU_INLINE exp_f64x8_parts exp_f64x8_below(mu_vd x) { return exp_f64x8_split(d_max(d_splat(-760), x)); }
 
 MU_INLINE mu_vd sigmoid_f64x8(mu_vd x)
 {
@@ -150,7 +132,7 @@ MU_INLINE mu_vd tanh_f64x8(mu_vd x)
     const mu_vd p = (t * -0.0001993183245513845 - 0.020501964963793903) * t - 0.3333333333333333;
     const mu_vd q = ((t * 0.0002066839880815247 + 0.02329555102548231) * t + 0.4615058948913807) * t + 1;
     const __mmask8 is_far = _mm512_cmp_pd_mask((__m512d)size, _mm512_set1_pd(0.55), _CMP_GE_OQ);
-    const mu_vd over = (mu_vd)_mm512_mask_blend_pd(is_far, (__m512d)(t * p + 0.0), (__m512d)(e * -2));  // keeps -0
+    const mu_vd over = (mu_vd)_mm512_mask_blend_pd(is_far, (__m512d)(t * p + 0.0), (__m512d)(e * -2)); // keeps -0
     const mu_vd under = (mu_vd)_mm512_mask_blend_pd(is_far, (__m512d)q, (__m512d)(e + 1));
     const mu_vd sign = d_choose_bits(INT64_MIN, x, d_splat(1));
     const mu_vd scale = (mu_vd)_mm512_mask_blend_pd(is_far, (__m512d)x, (__m512d)sign);

@@ -7,7 +7,7 @@
 
 #include "simd.h"
 
-#define ROUND_MAGIC 0x1.8p52  // adding it puts the nearest integer into the low bits
+#define ROUND_MAGIC 0x1.8p52 // adding it puts the nearest integer into the low bits
 
 // Bits are unsigned, because integer arithmetic on the bits of a NaN may overflow.
 MU_INLINE uint64_t bits_of(double x)
@@ -33,23 +33,14 @@ MU_INLINE double chosen(bool first, double a, double b)
 }
 
 // Both keep a NaN.
-MU_INLINE double at_most(double x, double limit)
-{
-    return chosen(x > limit, limit, x);
-}
+MU_INLINE double at_most(double x, double limit) { return chosen(x > limit, limit, x); }
 
-MU_INLINE double at_least(double x, double limit)
-{
-    return chosen(x < limit, limit, x);
-}
+MU_INLINE double at_least(double x, double limit) { return chosen(x < limit, limit, x); }
 
 // ---- Exponentials -------------------------------------------------------------------------------
 
 // 2^n from ROUND_MAGIC + n, for -1022 <= n <= 1023.
-MU_INLINE double power_of_two(double shifted)
-{
-    return of_bits((bits_of(shifted) << 52) + bits_of(1.0));
-}
+MU_INLINE double power_of_two(double shifted) { return of_bits((bits_of(shifted) << 52) + bits_of(1.0)); }
 
 // e^x as scale * (1 + rest), for |x| <= 700; accurate to 1e-10.
 typedef struct exp_parts {
@@ -109,10 +100,7 @@ MU_INLINE double scaled_f64(double x, double shifted)
 }
 
 // The same for -1200 < n < 800.
-MU_INLINE double scaled_f64_below(double x, double shifted)
-{
-    return x * power_of_two(shifted + 200) * 0x1p-200;
-}
+MU_INLINE double scaled_f64_below(double x, double shifted) { return x * power_of_two(shifted + 200) * 0x1p-200; }
 
 MU_INLINE double exp_f64(double x)
 {
@@ -120,7 +108,7 @@ MU_INLINE double exp_f64(double x)
     return scaled_f64(1 + e.rest, e.scale);
 }
 
-MU_INLINE double exp_f64_negative(double x)   // for x <= 0
+MU_INLINE double exp_f64_negative(double x) // for x <= 0
 {
     const exp_parts e = exp_split_f64(at_least(x, -760));
     return scaled_f64_below(1 + e.rest, e.scale);
@@ -134,10 +122,7 @@ MU_INLINE double expm1_f64(double x)
     return scale * e.rest + (scale - 1);
 }
 
-MU_INLINE double sigmoid_of(double x)
-{
-    return 1 / (1 + exp_of(-x));
-}
+MU_INLINE double sigmoid_of(double x) { return 1 / (1 + exp_of(-x)); }
 
 MU_INLINE double tanh_f64(double x)
 {
@@ -187,10 +172,7 @@ MU_INLINE double log_positive(double x)
 }
 
 // For doubles converted from floats, which are never denormal.
-MU_INLINE double log_of(double x)
-{
-    return log_edges(x, log_positive(x));
-}
+MU_INLINE double log_of(double x) { return log_edges(x, log_positive(x)); }
 
 // log(1 + x); the first for x > -1 and finite.
 MU_INLINE double log1p_positive(double x)

@@ -7,10 +7,7 @@
 
 #include "simd.h"
 
-MU_INLINE mu_vf v_abs(mu_vf x)
-{
-    return (mu_vf)((mu_vi)x & 0x7fffffff);
-}
+MU_INLINE mu_vf v_abs(mu_vf x) { return (mu_vf)((mu_vi)x & 0x7fffffff); }
 
 MU_INLINE mu_vf v_with_sign(mu_vf x, mu_vf sign)
 {
@@ -18,10 +15,7 @@ MU_INLINE mu_vf v_with_sign(mu_vf x, mu_vf sign)
 }
 
 // Both keep a NaN in x.
-MU_INLINE mu_vf v_at_least(mu_vf x, float limit)
-{
-    return v_max(v_splat(limit), x);
-}
+MU_INLINE mu_vf v_at_least(mu_vf x, float limit) { return v_max(v_splat(limit), x); }
 
 MU_INLINE mu_vf v_at_most(mu_vf x, float limit)
 {
@@ -62,17 +56,14 @@ MU_INLINE mu_vf rsqrt_vf32(mu_vf x)
 {
 #if MU_LANES == 16
     const mu_vf guess = (mu_vf)_mm512_rsqrt14_ps((__m512)x), lack = 1 - (x * guess) * guess;
-    return v_select(v_unordered(lack, lack), guess, guess + guess * 0.5f * lack);  // exact for 0 and infinity
+    return v_select(v_unordered(lack, lack), guess, guess + guess * 0.5f * lack); // exact for 0 and infinity
 #else
     return 1 / v_root(x);
 #endif
 }
 
 // 2^n for -126 <= n <= 127.
-MU_INLINE mu_vf power_of_two_vf32(mu_vi n)
-{
-    return (mu_vf)((n + 127) << 23);
-}
+MU_INLINE mu_vf power_of_two_vf32(mu_vi n) { return (mu_vf)((n + 127) << 23); }
 
 // x 2^n for integers |n| < 250: in two steps, because 2^n itself may overflow or be denormal.
 MU_INLINE mu_vf v_scale(mu_vf x, mu_vf n)
@@ -94,7 +85,7 @@ typedef struct exp_vf32 {
 
 MU_INLINE exp_vf32 exp_split_vf32(mu_vf x)
 {
-    const float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+    const float magic = 12582912.0f; // 1.5 * 2^23: adding it rounds to an integer
     const mu_vf n = (x * 1.44269504f + magic) - magic;
     const mu_vf r = (x - n * 0.693145752f) - n * 1.42860677e-6f;
     const mu_vf square = r * r;
@@ -104,27 +95,15 @@ MU_INLINE exp_vf32 exp_split_vf32(mu_vf x)
     return (exp_vf32){square * q + r, n};
 }
 
-MU_INLINE exp_vf32 exp_clamped_vf32(mu_vf x)
-{
-    return exp_split_vf32(v_at_least(v_at_most(x, 89), -110));
-}
+MU_INLINE exp_vf32 exp_clamped_vf32(mu_vf x) { return exp_split_vf32(v_at_least(v_at_most(x, 89), -110)); }
 
 // factor * e^x.
-MU_INLINE mu_vf times_exp_vf32(mu_vf factor, exp_vf32 e)
-{
-    return v_scale(factor + factor * e.rest, e.n);
-}
+MU_INLINE mu_vf times_exp_vf32(mu_vf factor, exp_vf32 e) { return v_scale(factor + factor * e.rest, e.n); }
 
-MU_INLINE mu_vf exp_of_vf32(mu_vf x)
-{
-    return times_exp_vf32(v_splat(1), exp_clamped_vf32(x));
-}
+MU_INLINE mu_vf exp_of_vf32(mu_vf x) { return times_exp_vf32(v_splat(1), exp_clamped_vf32(x)); }
 
 // For x <= 0.
-MU_INLINE exp_vf32 exp_below_vf32(mu_vf x)
-{
-    return exp_split_vf32(v_at_least(x, -110));
-}
+MU_INLINE exp_vf32 exp_below_vf32(mu_vf x) { return exp_split_vf32(v_at_least(x, -110)); }
 
 // For |x| <= 80.
 MU_INLINE mu_vf expm1_vf32(mu_vf x)
@@ -160,10 +139,7 @@ MU_INLINE mu_vf tanh_vf32(mu_vf x)
 }
 
 // x times a factor that underflows to 0 for very negative x, where -infinity * 0 would be NaN.
-MU_INLINE mu_vf gated_vf32(mu_vf x, mu_vf result)
-{
-    return v_select(v_greater(v_splat(-110), x), x * 0.0f, result);
-}
+MU_INLINE mu_vf gated_vf32(mu_vf x, mu_vf result) { return v_select(v_greater(v_splat(-110), x), x * 0.0f, result); }
 
 // x / (1 + e^-x), for negative x as x e^x / (1 + e^x), whose numerator becomes denormal later than e^x.
 MU_INLINE mu_vf silu_vf32(mu_vf x)
@@ -188,10 +164,10 @@ MU_INLINE mu_vf mish_vf32(mu_vf x)
 MU_INLINE mu_vf log_parts_vf32(mu_vf n, mu_vf f)
 {
     const mu_vf z = f * f;
-    const mu_vf high = (f * -0.07634429633617401f + 0.12761549651622772f) * z +
-                       (f * -0.131601944565773f + 0.14201761782169342f);
-    const mu_vf middle = (f * -0.16623356938362122f + 0.20001226663589478f) * z +
-                         (f * -0.250008225440979f + 0.3333333134651184f);
+    const mu_vf high =
+        (f * -0.07634429633617401f + 0.12761549651622772f) * z + (f * -0.131601944565773f + 0.14201761782169342f);
+    const mu_vf middle =
+        (f * -0.16623356938362122f + 0.20001226663589478f) * z + (f * -0.250008225440979f + 0.3333333134651184f);
     const mu_vf q = high * (z * z) + middle;
     const mu_vf low = (f * z) * q - z * 0.5f + n * 1.42860677e-6f;
     return n * 0.693145752f + (f + low);
@@ -199,21 +175,21 @@ MU_INLINE mu_vf log_parts_vf32(mu_vf n, mu_vf f)
 
 MU_INLINE mu_vf log_vf32(mu_vf x)
 {
-    const int32_t root = 0x3f3504f3;  // the bits of sqrt(1/2)
+    const int32_t root = 0x3f3504f3; // the bits of sqrt(1/2)
     const mu_vm denormal = v_greater(v_splat(0x1p-126f), x);
     // 0, negative or NaN: the result is set below; the numbers here only must not overflow.
     const mu_vi bits = ((mu_vi)v_select(denormal, x * 0x1p23f, x) & 0x7fffffff) - root;
     const mu_vf whole = __builtin_convertvector(bits >> 23, mu_vf) - v_keep(denormal, v_splat(23));
     mu_vf result = log_parts_vf32(whole, (mu_vf)((bits & 0x7fffff) + root) - 1);
     result = v_select(v_greater(x, (mu_vf){0}), result, v_splat(-INFINITY));
-    result = v_select(v_greater(v_splat(INFINITY), x), result, x);  // also for NaN
+    result = v_select(v_greater(v_splat(INFINITY), x), result, x); // also for NaN
     return v_select(v_greater((mu_vf){0}, x), v_splat(NAN), result);
 }
 
 // Adds the rounding error of 1 + x to f.
 MU_INLINE mu_vf log1p_vf32(mu_vf x)
 {
-    const int32_t root = 0x3f3504f3;  // the bits of sqrt(1/2)
+    const int32_t root = 0x3f3504f3; // the bits of sqrt(1/2)
     const mu_vf u = x + 1, lost = v_select(v_greater(v_splat(1), x), x - (u - 1), 1 - (u - x));
     // 1 + x negative or NaN: the result is set below; the numbers here only must not overflow.
     const mu_vi bits = ((mu_vi)u & 0x7fffffff) - root, n = bits >> 23;
@@ -221,7 +197,7 @@ MU_INLINE mu_vf log1p_vf32(mu_vf x)
     const mu_vf f = (m - 1) + lost * power_of_two_vf32(-__builtin_convertvector(v_at_most(whole, 126), mu_vi));
     mu_vf result = log_parts_vf32(whole, f);
     result = v_select(v_greater(u, (mu_vf){0}), result, v_splat(-INFINITY));
-    result = v_select(v_greater(v_splat(INFINITY), x), result, x);  // also for NaN
+    result = v_select(v_greater(v_splat(INFINITY), x), result, x); // also for NaN
     return v_select(v_greater(v_splat(-1), x), v_splat(NAN), result);
 }
 
@@ -234,8 +210,8 @@ MU_INLINE mu_vf softplus_vf32(mu_vf x)
 // ---- Trigonometric functions --------------------------------------------------------------------
 
 // Pi / 2, and its rounding error as a float, absolute and relative.
-#define HALF_PI_VF32 1.57079637050628662f
-#define HALF_PI_LOW_VF32 (-4.37113883e-8f)
+#define HALF_PI_VF32       1.57079637050628662f
+#define HALF_PI_LOW_VF32   (-4.37113883e-8f)
 #define HALF_PI_SHARE_VF32 (-2.78275345e-8f)
 
 // |asin x| for |x| <= 1/2; otherwise (outer) `factor` times half of pi/2 - |asin x|.
@@ -314,7 +290,7 @@ static const float erf_pieces[6][16] = {
 // vectors. Beyond 3.93 the result is 1.
 MU_INLINE mu_vf erf_vf32(mu_vf x)
 {
-    const float width = 0.25419426f, magic = 12582912.0f;  // 20 bits; 1.5 * 2^23: adding it rounds to an integer
+    const float width = 0.25419426f, magic = 12582912.0f; // 20 bits; 1.5 * 2^23: adding it rounds to an integer
     const mu_vf a = v_at_most(v_abs(x), 3.93f), shifted = a * 3.93399914f + magic, n = shifted - magic;
     const mu_vf r = a - n * width;
     mu_vf q = v_looked_up(erf_pieces[5], shifted);
@@ -345,8 +321,8 @@ MU_INLINE mu_vf gelu_vf32(mu_vf x)
 {
     const mu_vf a = v_at_most(v_abs(x), 8.4f), t = a * 0.70710678118654752440f;
     const mu_vf t2 = t * t, t4 = t2 * t2;
-    const mu_vf first = (t * 0.019148601219058037f - 0.10278469324111938f) * t2 -
-                        (t * 0.6366167068481445f + 1.128379464149475f);
+    const mu_vf first =
+        (t * 0.019148601219058037f - 0.10278469324111938f) * t2 - (t * 0.6366167068481445f + 1.128379464149475f);
     const mu_vf second = (t * -0.00016367399075534195f + 0.0007257027900777757f) * t2 +
                          (t * -0.0017669735243543983f + 0.0002120014396496117f);
     const mu_vf q = ((t * -1.1823648264908115e-06f + 2.091434544126969e-05f) * t4 + second) * t4 + first;

@@ -16,11 +16,11 @@
 #include <unistd.h>
 
 typedef struct backup {
-    mu_items *objects;  // besides the model; retained. NULL: none
-    int64_t save_freq;  // 0: at the end of every epoch
-    bool keep;          // keep the file after a successful end
-    mu_counted_steps counted;  // since the last backup within an epoch
-    char *folder;       // stored after the path
+    mu_items *objects;        // besides the model; retained. NULL: none
+    int64_t save_freq;        // 0: at the end of every epoch
+    bool keep;                // keep the file after a successful end
+    mu_counted_steps counted; // since the last backup within an epoch
+    char *folder;             // stored after the path
     char path[];
 } backup;
 
@@ -88,7 +88,7 @@ static mu_status restore(const mu_logs *logs, void *arg)
     MU_TRY(mu__directory_make(state->folder));
     mu__temporary_sweep(state->path);
     if (access(state->path, F_OK) != 0)
-        return checkpoint_of(state, logs->model) ? MU_OK : mu_error_code();  // what cannot be saved fails now
+        return checkpoint_of(state, logs->model) ? MU_OK : mu_error_code(); // what cannot be saved fails now
     mu_tensor_file *file = mu__tensor_file_open(state->path);
     mu_status status = file ? take_up(state, logs->model, file) : mu_error_code();
     mu_release(file);
@@ -118,7 +118,7 @@ static mu_status save_interrupted(const mu_logs *logs, const char **saved_in, vo
     backup *state = arg;
     const mu_model *model = logs->model;
     const mu_trainer *trainer = model->trainer;
-    const bool begun = trainer->n_metrics > 0 && trainer->metrics[0]->states.n > 0;  // else there is nothing to restore
+    const bool begun = trainer->n_metrics > 0 && trainer->metrics[0]->states.n > 0; // else there is nothing to restore
     if (!begun)
         return MU_OK;
     MU_TRY(save(state, logs->model));
@@ -139,10 +139,7 @@ static mu_status finish(const mu_logs *logs, void *arg)
     return MU_OK;
 }
 
-static void forget(void *arg)
-{
-    mu_release(((backup *)arg)->objects);
-}
+static void forget(void *arg) { mu_release(((backup *)arg)->objects); }
 
 mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *given)
 {
@@ -167,9 +164,12 @@ mu_callback *mu_backup_and_restore_with(const mu_backup_and_restore_args *given)
     state->folder = state->path + bytes;
     snprintf(state->path, bytes, "%s%s", args.backup_dir, file);
     snprintf(state->folder, bytes, "%s", args.backup_dir);
-    mu_callback *callback = mu__callback_built_in((mu_callback_args){
-        .on_train_begin = restore, .on_epoch_begin = begin_epoch, .on_epoch_end = save_epoch,
-        .on_batch_end = args.save_freq ? save_batch : NULL, .on_train_end = finish}, state);
+    mu_callback *callback = mu__callback_built_in((mu_callback_args){.on_train_begin = restore,
+                                                                     .on_epoch_begin = begin_epoch,
+                                                                     .on_epoch_end = save_epoch,
+                                                                     .on_batch_end = args.save_freq ? save_batch : NULL,
+                                                                     .on_train_end = finish},
+                                                  state);
     if (!callback)
         return NULL;
     state->objects = mu_retain(args.objects);

@@ -9,25 +9,25 @@
 struct mu_callback {
     mu_object object;
     mu_callback_args hooks;
-    void *state;                  // built-in callbacks: owned
-    const mu_class *class;        // built-in callbacks with a table of fields; NULL: none
-    void *args;                   // their options; owned
-    void (*on_destroy)(void *state);  // releases what the state owns; optional
-    const char *monitor;          // built-in callbacks: the logged value that they watch, stored in `state`; NULL: none
-    const char *path;             // built-in callbacks: a path with {names} of logged values, stored in `args`; or NULL
-    bool sets_rate;               // built-in callbacks: fit logs "learning_rate" at the end of every epoch
+    void *state;                     // built-in callbacks: owned
+    const mu_class *class;           // built-in callbacks with a table of fields; NULL: none
+    void *args;                      // their options; owned
+    void (*on_destroy)(void *state); // releases what the state owns; optional
+    const char *monitor; // built-in callbacks: the logged value that they watch, stored in `state`; NULL: none
+    const char *path;    // built-in callbacks: a path with {names} of logged values, stored in `args`; or NULL
+    bool sets_rate;      // built-in callbacks: fit logs "learning_rate" at the end of every epoch
     // Called when a signal ends fit, after the step in progress has finished. Names the folder from which the next run
     // continues, in *saved_in, if there is one; it stays valid as long as the callback. Optional.
     mu_status (*on_interrupt)(const mu_logs *logs, const char **saved_in, void *arg);
 };
-mu_callback *mu__callback_built_in(mu_callback_args hooks, void *state);  // takes ownership of `state`
+mu_callback *mu__callback_built_in(mu_callback_args hooks, void *state); // takes ownership of `state`
 extern mu_type mu__callback_type;
 
 typedef struct mu_callback_class {
     mu_class class;
-    size_t state_bytes;                 // of the state, which begins as zeros
-    mu_callback_args hooks;             // their argument is the callback
-    void (*on_destroy)(void *state);    // releases what the state owns; optional
+    size_t state_bytes;              // of the state, which begins as zeros
+    mu_callback_args hooks;          // their argument is the callback
+    void (*on_destroy)(void *state); // releases what the state owns; optional
 } mu_callback_class;
 
 // mu__callback_of_class makes a callback of a class from a caller's options. Belongs to the pool; NULL on error.
@@ -41,7 +41,7 @@ void mu__callback_say(const mu_logs *logs, const char *format, ...) MU_PRINTF(2,
 // A watched value (callbacks_monitor.c).
 typedef struct mu_watched {
     double best;
-    bool seen;  // `best` is a value to improve on
+    bool seen; // `best` is a value to improve on
 } mu_watched;
 extern const char *const mu__monitor_modes[];
 // mu__is_maximized returns whether larger values of what has this name are better.
@@ -50,8 +50,8 @@ bool mu__is_maximized(const mu_model *model, const char *name, const char *mode)
 bool mu__improved(mu_watched *watched, double value, bool maximized, double min_delta);
 // The steps that on_batch_end has seen, several at a time with .steps_per_execution (callbacks_checkpoint.c).
 typedef struct mu_counted_steps {
-    int64_t n;     // since the count began again
-    int64_t last;  // logs->step of the last call, or of on_epoch_begin: a run that is restored begins within an epoch
+    int64_t n;    // since the count began again
+    int64_t last; // logs->step of the last call, or of on_epoch_begin: a run that is restored begins within an epoch
 } mu_counted_steps;
 // mu__steps_are_due counts on, over epochs and calls of fit, as Keras does. True: there were `freq`, and the count
 // begins again.

@@ -18,8 +18,10 @@ static mu_status exchange(const mu_logs *logs, bool averages)
     if (optimizer && mu__optimizer_averages_in_place(optimizer) == averages)
         return MU_OK;
     if (!optimizer || !mu__optimizer_has_averages(optimizer))
-        return mu__error(MU_FAILED_PRECONDITION, "mu_swap_ema_weights: the optimizer of '%s' keeps no moving averages; "
-                         "make it with .use_ema = true", mu_layer_name(logs->model));
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "mu_swap_ema_weights: the optimizer of '%s' keeps no moving averages; make it with .use_ema = true",
+            mu_layer_name(logs->model));
     mu_scope_guard scope = mu_scope_open(logs->model->strategy);
     const mu_status status = mu__optimizer_swap_averages(optimizer);
     mu_scope_close(&scope);
@@ -46,11 +48,14 @@ static mu_status epoch_end(const mu_logs *logs, void *arg)
 
 mu_callback *mu_swap_ema_weights_with(const mu_swap_ema_weights_args *given)
 {
-    static const mu_callback_class class = {
-        .class = {"swap_ema_weights", "SwapEMAWeights", "mu_swap_ema_weights", MU_OPTIONS(mu_swap_ema_weights_args),
-                  swap_fields, NULL},
-        .state_bytes = 1,
-        .hooks = {.on_epoch_begin = to_weights, .on_epoch_end = epoch_end, .on_test_begin = to_averages,
-                  .on_test_end = to_weights, .on_predict_begin = to_averages, .on_predict_end = to_weights}};
+    static const mu_callback_class class = {.class = {"swap_ema_weights", "SwapEMAWeights", "mu_swap_ema_weights",
+                                                      MU_OPTIONS(mu_swap_ema_weights_args), swap_fields, NULL},
+                                            .state_bytes = 1,
+                                            .hooks = {.on_epoch_begin = to_weights,
+                                                      .on_epoch_end = epoch_end,
+                                                      .on_test_begin = to_averages,
+                                                      .on_test_end = to_weights,
+                                                      .on_predict_begin = to_averages,
+                                                      .on_predict_end = to_weights}};
     return mu__callback_of_class(&class, given);
 }

@@ -33,13 +33,10 @@ static const mu_field checkpoint_fields[] = {
 
 typedef struct checkpoint {
     mu_watched watched;
-    mu_counted_steps counted;  // since the last save
+    mu_counted_steps counted; // since the last save
 } checkpoint;
 
-static bool holds_models(const char *path)
-{
-    return mu__file_format_of(path) == &mu__keras_format;
-}
+static bool holds_models(const char *path) { return mu__file_format_of(path) == &mu__keras_format; }
 
 static mu_status checkpoint_complete(void *arguments)
 {
@@ -49,12 +46,15 @@ static mu_status checkpoint_complete(void *arguments)
                          args->path ? "empty" : "NULL");
     args->monitor = args->monitor ? args->monitor : "val_loss";
     if (args->save_weights_only && holds_models(args->path))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: '%s' is the name of a file of a whole model, and "
-                         "save_weights_only asks for weights; end the name with .weights.h5 or .safetensors, or leave "
-                         "out save_weights_only", args->path);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_model_checkpoint: '%s' is the name of a file of a whole model, and save_weights_only asks "
+                         "for weights; end the name with .weights.h5 or .safetensors, or leave out save_weights_only",
+                         args->path);
     if (args->save_best_only && args->save_freq > 0 && strncmp(args->monitor, "val_", 4) == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: monitor '%s' is known at the end of an epoch; "
-                         "leave out .save_freq, or watch a value of training", args->monitor);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_model_checkpoint: monitor '%s' is known at the end of an epoch; leave out .save_freq, or "
+                         "watch a value of training",
+                         args->monitor);
     return MU_OK;
 }
 
@@ -65,8 +65,10 @@ static mu_status bad_field(const char *path, const char *field, const mu_logs *l
         const size_t used = strlen(known);
         snprintf(known + used, sizeof known - used, ", %s", logs->names[i]);
     }
-    return mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: the path '%s' has {%s}; expected one of epoch, batch "
-                     "(with .save_freq)%s, and after a colon a format such as 02d or .3f", path, field, known);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_model_checkpoint: the path '%s' has {%s}; expected one of epoch, batch (with .save_freq)%s, "
+                     "and after a colon a format such as 02d or .3f",
+                     path, field, known);
 }
 
 // Writes the value for "name:spec".
@@ -102,8 +104,9 @@ static mu_status format_path(const char *path, const mu_logs *logs, bool in_batc
         }
     }
     if (used + 1 >= bytes)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_model_checkpoint: the path '%.80s…' with its values has more than "
-                         "%zu characters", path, bytes - 1);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_model_checkpoint: the path '%.80s…' with its values has more than %zu characters", path,
+                         bytes - 1);
     out[used] = '\0';
     return MU_OK;
 }
@@ -208,7 +211,7 @@ static mu_status checkpoint_begin(const mu_logs *logs, void *arg)
     const mu_callback *callback = arg;
     const double threshold = ((const mu_model_checkpoint_args *)callback->args)->initial_value_threshold;
     checkpoint *state = callback->state;
-    if (!state->watched.seen)  // a second fit continues from the best of the first, and counts its steps on
+    if (!state->watched.seen) // a second fit continues from the best of the first, and counts its steps on
         state->watched = (mu_watched){.best = threshold, .seen = !isnan(threshold)};
     return check_files(callback->args, logs->model);
 }
@@ -236,12 +239,14 @@ static mu_status checkpoint_epoch(const mu_logs *logs, void *arg)
 
 mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *given)
 {
-    static const mu_callback_class class = {
-        .class = {"model_checkpoint", "ModelCheckpoint", "mu_model_checkpoint", MU_OPTIONS(mu_model_checkpoint_args),
-                  checkpoint_fields, checkpoint_complete},
-        .state_bytes = sizeof(checkpoint),
-        .hooks = {.on_train_begin = checkpoint_begin, .on_epoch_begin = checkpoint_epoch_begin,
-                  .on_batch_end = checkpoint_batch, .on_epoch_end = checkpoint_epoch}};
+    static const mu_callback_class class = {.class = {"model_checkpoint", "ModelCheckpoint", "mu_model_checkpoint",
+                                                      MU_OPTIONS(mu_model_checkpoint_args), checkpoint_fields,
+                                                      checkpoint_complete},
+                                            .state_bytes = sizeof(checkpoint),
+                                            .hooks = {.on_train_begin = checkpoint_begin,
+                                                      .on_epoch_begin = checkpoint_epoch_begin,
+                                                      .on_batch_end = checkpoint_batch,
+                                                      .on_epoch_end = checkpoint_epoch}};
     mu_callback *callback = mu__callback_of_class(&class, given);
     if (!callback)
         return NULL;
@@ -249,6 +254,6 @@ mu_callback *mu_model_checkpoint_with(const mu_model_checkpoint_args *given)
     callback->monitor = args->save_best_only ? args->monitor : NULL;
     callback->path = args->path;
     if (args->save_freq == 0)
-        callback->hooks.on_batch_end = NULL;  // callbacks that see each step make steps wait for each other
+        callback->hooks.on_batch_end = NULL; // callbacks that see each step make steps wait for each other
     return callback;
 }

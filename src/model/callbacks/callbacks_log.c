@@ -36,8 +36,10 @@ static mu_status set_rate(const mu_logs *logs, void *arg)
     const double next = state->schedule(logs->epoch, rate, state->arg);
     MU_TRY(mu_error_code());
     if (!isfinite(next) || next < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_scheduler: the schedule returned %g for epoch %d; it "
-                         "must return a learning rate of 0 or more", next, logs->epoch);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_learning_rate_scheduler: the schedule returned %g for epoch %d; it must return a learning "
+                         "rate of 0 or more",
+                         next, logs->epoch);
     mu__number_text(next, sizeof text, text);
     if (state->verbose)
         mu__callback_say(logs, "Epoch %d: LearningRateScheduler setting learning rate to %s.\n", logs->epoch + 1, text);
@@ -72,9 +74,9 @@ static const mu_field csv_fields[] = {
 };
 
 typedef struct csv {
-    FILE *file;       // open while fit runs, on the worker that writes; NULL: not there
-    bool named;       // the line of names is written, or was there
-    char **columns;   // names without "epoch", sorted; owned
+    FILE *file;     // open while fit runs, on the worker that writes; NULL: not there
+    bool named;     // the line of names is written, or was there
+    char **columns; // names without "epoch", sorted; owned
     int n;
 } csv;
 
@@ -83,8 +85,9 @@ static mu_status csv_complete(void *arguments)
     mu_csv_logger_args *args = arguments;
     args->separator = args->separator ? args->separator : ",";
     if (!args->filename || !*args->filename || strlen(args->separator) != 1)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_csv_logger: filename '%s', separator '%s'; expected a file's name "
-                         "and one character", args->filename ? args->filename : "", args->separator);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_csv_logger: filename '%s', separator '%s'; expected a file's name and one character",
+                         args->filename ? args->filename : "", args->separator);
     return MU_OK;
 }
 
@@ -120,10 +123,7 @@ static mu_status csv_begin(const mu_logs *logs, void *arg)
     return MU_OK;
 }
 
-static int by_name(const void *a, const void *b)
-{
-    return strcmp(*(char *const *)a, *(char *const *)b);
-}
+static int by_name(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
 static mu_status add_column(csv *state, const char *prefix, const char *name)
 {
@@ -208,7 +208,8 @@ mu_callback *mu_csv_logger_with(const mu_csv_logger_args *given)
 {
     static const mu_callback_class class = {
         .class = {"csv_logger", "CSVLogger", "mu_csv_logger", MU_OPTIONS(mu_csv_logger_args), csv_fields, csv_complete},
-        .state_bytes = sizeof(csv), .on_destroy = csv_close,
+        .state_bytes = sizeof(csv),
+        .on_destroy = csv_close,
         .hooks = {.on_train_begin = csv_begin, .on_epoch_end = csv_epoch, .on_train_end = csv_end}};
     return mu__callback_of_class(&class, given);
 }
@@ -224,18 +225,18 @@ static mu_status check_loss(const mu_logs *logs, void *arg)
     if (!mu__logged(logs, "loss", &loss) || isfinite(loss))
         return MU_OK;
     mu_stop_training(logs->model);
-    return !args->raise_error
-               ? MU_OK
-               : mu__error(MU_OUT_OF_RANGE, "mu_terminate_on_nan: the loss is %g after step %lld of epoch %d; look for "
-                           "such numbers in the data, or lower the learning rate", loss, (long long)logs->step,
-                           logs->epoch + 1);
+    return !args->raise_error ? MU_OK
+                              : mu__error(MU_OUT_OF_RANGE,
+                                          "mu_terminate_on_nan: the loss is %g after step %lld of epoch %d; look for "
+                                          "such numbers in the data, or lower the learning rate",
+                                          loss, (long long)logs->step, logs->epoch + 1);
 }
 
 mu_callback *mu_terminate_on_nan_with(const mu_terminate_on_nan_args *given)
 {
-    static const mu_callback_class class = {
-        .class = {"terminate_on_nan", "TerminateOnNaN", "mu_terminate_on_nan", MU_OPTIONS(mu_terminate_on_nan_args),
-                  nan_fields, NULL},
-        .state_bytes = 1, .hooks = {.on_batch_end = check_loss}};
+    static const mu_callback_class class = {.class = {"terminate_on_nan", "TerminateOnNaN", "mu_terminate_on_nan",
+                                                      MU_OPTIONS(mu_terminate_on_nan_args), nan_fields, NULL},
+                                            .state_bytes = 1,
+                                            .hooks = {.on_batch_end = check_loss}};
     return mu__callback_of_class(&class, given);
 }

@@ -28,10 +28,7 @@ bool mu__is_maximized(const mu_model *model, const char *name, const char *mode)
 }
 
 // A number in the type of mu_set_floatx. Keras compares in f32, also where its floats are f64.
-static double rounded(double value)
-{
-    return mu__floatx() == MU_F64 ? value : (double)(float)value;
-}
+static double rounded(double value) { return mu__floatx() == MU_F64 ? value : (double)(float)value; }
 
 // In f64, an f32 accuracy of 0.8 would be more than 0.1 better than one of 0.7.
 static bool is_better(double value, double reference, bool maximized, double min_delta)
@@ -66,8 +63,8 @@ typedef struct stopping {
     mu_watched watched;
     int waited;
     int best_epoch, stopped_epoch;
-    int n;              // of the best weights; 0: there are none yet
-    mu_tensor **best;   // retained
+    int n;            // of the best weights; 0: there are none yet
+    mu_tensor **best; // retained
 } stopping;
 
 static mu_status stopping_complete(void *arguments)
@@ -164,7 +161,8 @@ mu_callback *mu_early_stopping_with(const mu_early_stopping_args *given)
     static const mu_callback_class class = {
         .class = {"early_stopping", "EarlyStopping", "mu_early_stopping", MU_OPTIONS(mu_early_stopping_args),
                   stopping_fields, stopping_complete},
-        .state_bytes = sizeof(stopping), .on_destroy = forget_weights,
+        .state_bytes = sizeof(stopping),
+        .on_destroy = forget_weights,
         .hooks = {.on_train_begin = stopping_begin, .on_epoch_end = stopping_epoch, .on_train_end = stopping_end}};
     mu_callback *callback = mu__callback_of_class(&class, given);
     if (callback)
@@ -211,7 +209,7 @@ static mu_status reduce(plateau *state, const mu_reduce_lr_on_plateau_args *args
     double rate;
     char text[32];
     MU_TRY(mu__learning_rate_read(logs->model, &rate));
-    if (rate <= fmax(args->min_lr, (double)(float)args->min_lr))  // a rate in float32 may be min_lr rounded up
+    if (rate <= fmax(args->min_lr, (double)(float)args->min_lr)) // a rate in float32 may be min_lr rounded up
         return MU_OK;
     state->cooldown = args->cooldown;
     state->waited = 0;
@@ -234,8 +232,7 @@ static mu_status plateau_epoch(const mu_logs *logs, void *arg)
         state->cooldown--;
         state->waited = 0;
     }
-    if (mu__improved(&state->watched, value, mu__is_maximized(logs->model, args->monitor, args->mode),
-                     args->min_delta))
+    if (mu__improved(&state->watched, value, mu__is_maximized(logs->model, args->monitor, args->mode), args->min_delta))
         state->waited = 0;
     else if (state->cooldown == 0 && ++state->waited >= args->patience)
         return reduce(state, args, logs);

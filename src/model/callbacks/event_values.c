@@ -61,11 +61,11 @@ static double *numbers_of(const mu_tensor *data)
 mu_status mu__event_histogram(mu_event_file *file, const char *tag, int64_t step, mu_tensor *data, int buckets)
 {
     double *numbers = numbers_of(data);
-    double (*rows)[3] = numbers ? mu__calloc((size_t)buckets, sizeof *rows) : NULL;
+    double(*rows)[3] = numbers ? mu__calloc((size_t)buckets, sizeof *rows) : NULL;
     mu_status status = rows ? MU_OK : mu_error_code();
     if (rows) {
         fill_buckets(mu_tensor_elements(data), numbers, buckets, rows);
-        status = mu__event_file_histogram(file, tag, step, buckets, (const double (*)[3])rows);
+        status = mu__event_file_histogram(file, tag, step, buckets, (const double(*)[3])rows);
     }
     mu__free(rows);
     mu__free(numbers);
@@ -81,15 +81,14 @@ static mu_status check_images(const mu_tensor *data)
     const bool type = data->dtype == MU_U8 || data->dtype == MU_F32 || data->dtype == MU_F64;
     if (type && data->shape.rank == 4 && dims[1] > 0 && dims[2] > 0 && dims[3] >= 1 && dims[3] <= 4)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "the images are %s %s; expected uint8, or floats from 0 to 1, of [images, "
-                     "height, width, 1 to 4 channels]", mu_dtype_name(data->dtype), mu__shape_text(&data->shape, text));
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "the images are %s %s; expected uint8, or floats from 0 to 1, of [images, height, width, 1 to 4 channels]",
+        mu_dtype_name(data->dtype), mu__shape_text(&data->shape, text));
 }
 
 // A number as tf.image.convert_image_dtype converts it.
-static uint8_t pixel_of(double value)
-{
-    return value > 0 ? (uint8_t)fmin(255, value * 255.5) : 0;
-}
+static uint8_t pixel_of(double value) { return value > 0 ? (uint8_t)fmin(255, value * 255.5) : 0; }
 
 // Image i as PNG; belongs to the pool.
 static mu_tensor *encode(const mu_tensor *data, int64_t i)

@@ -5,8 +5,8 @@
 #include <stdlib.h>
 
 enum { MOST_WIDTH = 64, MOST_PRECISION = 32, MOST_FILL_BYTES = 4 };
-enum { BODY_BYTES = 400 };     // the largest double has 309 digits before the point
-enum { GROUPED_BYTES = 600 };  // with a separator after every third of them
+enum { BODY_BYTES = 400 };    // the largest double has 309 digits before the point
+enum { GROUPED_BYTES = 600 }; // with a separator after every third of them
 
 // Takes trailing zeros of a fraction away, and leaves one digit of it.
 static void shorten_fraction(char *text)
@@ -53,23 +53,20 @@ static void shortest_text(double value, bool pointed, size_t bytes, char *text)
     digits_text(value, digits, 16, pointed, bytes, text);
 }
 
-void mu__number_text(double value, size_t bytes, char *text)
-{
-    shortest_text(value, false, bytes, text);
-}
+void mu__number_text(double value, size_t bytes, char *text) { shortest_text(value, false, bytes, text); }
 
 // A specification of format(): [[fill]align][sign][z][#][0][width][grouping][.precision][type].
 typedef struct number_form {
-    const char *fill;       // a character of UTF-8
+    const char *fill; // a character of UTF-8
     int fill_bytes;
-    char align;             // '<', '>', '^', or '=': between the sign and the digits
-    char sign;              // '-': only of negative numbers
-    bool no_negative_zero;  // "z"
-    bool alternate;         // "#": a prefix such as 0x, and a point in any case
+    char align;            // '<', '>', '^', or '=': between the sign and the digits
+    char sign;             // '-': only of negative numbers
+    bool no_negative_zero; // "z"
+    bool alternate;        // "#": a prefix such as 0x, and a point in any case
     int width;
-    char separator;         // ',' or '_' between groups of digits; '\0': none
-    int precision;          // -1: none
-    char type;              // '\0': none
+    char separator; // ',' or '_' between groups of digits; '\0': none
+    int precision;  // -1: none
+    char type;      // '\0': none
 } number_form;
 
 // ---- Reading ------------------------------------------------------------------------------------
@@ -83,16 +80,10 @@ static bool read_digits(const char **at, int most, int *out)
     return *at != begin && *out <= most;
 }
 
-static bool is_among(char c, const char *some)
-{
-    return c != '\0' && strchr(some, c) != NULL;
-}
+static bool is_among(char c, const char *some) { return c != '\0' && strchr(some, c) != NULL; }
 
 // Reads a character that may be there: one of some, else '\0'.
-static char read_flag(const char **at, const char *some)
-{
-    return is_among(**at, some) ? *(*at)++ : '\0';
-}
+static char read_flag(const char **at, const char *some) { return is_among(**at, some) ? *(*at)++ : '\0'; }
 
 // Reads "[[fill]align]". A brace is no fill: it would end the field, or begin another.
 static const char *read_align(const char *spec, number_form *form)
@@ -119,7 +110,7 @@ static bool read_form(const char *spec, number_form *form)
     form->sign = read_flag(&spec, "+- ");
     form->no_negative_zero = read_flag(&spec, "z");
     form->alternate = read_flag(&spec, "#");
-    const bool zeros = *spec == '0' && form->fill == space;  // where no other is given
+    const bool zeros = *spec == '0' && form->fill == space; // where no other is given
     form->align = form->align != '\0' ? form->align : zeros ? '=' : '>';
     form->fill = zeros ? zero : form->fill;
     if (*spec >= '0' && *spec <= '9' && !read_digits(&spec, MOST_WIDTH, &form->width))
@@ -150,9 +141,11 @@ static void whole_text(uint64_t value, unsigned base, bool capitals, char text[B
 // Writes an int of 0 or more; false: format() refuses the specification.
 static bool int_text(double value, const number_form *form, const char **prefix, char text[BODY_BYTES])
 {
-    static const struct { char type, separators[3], prefix[3]; unsigned base; } types[] = {
-        {'\0', ",_", "", 10}, {'d', ",_", "", 10}, {'n', "", "", 10},
-        {'b', "_", "0b", 2}, {'o', "_", "0o", 8}, {'x', "_", "0x", 16}, {'X', "_", "0X", 16}};
+    static const struct {
+        char type, separators[3], prefix[3];
+        unsigned base;
+    } types[] = {{'\0', ",_", "", 10}, {'d', ",_", "", 10},  {'n', "", "", 10},   {'b', "_", "0b", 2},
+                 {'o', "_", "0o", 8},  {'x', "_", "0x", 16}, {'X', "_", "0X", 16}};
     size_t i = 0;
     while (i < MU_COUNT(types) && types[i].type != form->type)
         i++;
@@ -171,14 +164,14 @@ static bool float_text(double value, const number_form *form, char text[BODY_BYT
     char printf_form[8];
     if (form->type == '\0' && form->precision < 0) {
         shortest_text(value, form->alternate, BODY_BYTES, text);
-    } else if (form->type == '\0' && isfinite(value)) {  // one digit behind the point counts as a digit
+    } else if (form->type == '\0' && isfinite(value)) { // one digit behind the point counts as a digit
         digits_text(value, digits, digits - 1, form->alternate, BODY_BYTES, text);
     } else if (form->type == '%') {
         snprintf(text, BODY_BYTES, form->alternate ? "%#.*f%%" : "%.*f%%", precision, value * 100);
     } else {
         const char type = form->type == 'n' ? 'g' : form->type != '\0' ? form->type : 'f';
         if (!is_among(type, "eEfFgG") || (form->type == 'n' && form->separator))
-            return false;  // "%n" and "%s" would take the number for an address
+            return false; // "%n" and "%s" would take the number for an address
         snprintf(printf_form, sizeof printf_form, "%%%s.*%c", form->alternate ? "#" : "", type);
         snprintf(text, BODY_BYTES, printf_form, precision, value);
     }
@@ -215,7 +208,7 @@ static void pad(const number_form *form, int n, padding text)
 // Whether the digits in front of an exponent are all 0.
 static bool is_zero(const char *body)
 {
-    return strcspn(body, "123456789iInN") >= strcspn(body, "eE");  // "inf", "nan"
+    return strcspn(body, "123456789iInN") >= strcspn(body, "eE"); // "inf", "nan"
 }
 
 // Writes the sign, the prefix and the digits of a number, padded.

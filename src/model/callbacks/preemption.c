@@ -13,18 +13,18 @@
 enum { EXIT_CODE = 42 };
 // The last save begins this many mean step times before the grace period ends, as in TensorFlow.
 #define STEPS_FOR_SAVING 6
-#define WATCH_NS 1000000000
+#define WATCH_NS         1000000000
 
 struct mu_preemption_handler {
     mu_object object;
     mu_preemption_handler_args args; // retained objects are in the fields below
     mu_strategy *strategy;           // retained, as the next two
     mu_checkpoint_manager *manager;
-    mu_checkpoint *checkpoint;       // saved by save()
+    mu_checkpoint *checkpoint; // saved by save()
     int64_t total_runs;
-    int64_t runs, run_ns;            // steps run in this process, and their time in ns
+    int64_t runs, run_ns; // steps run in this process, and their time in ns
     int64_t watched_ns;
-    bool saved;                      // saved once; the grace period is running
+    bool saved; // saved once; the grace period is running
     bool ended;
 };
 
@@ -48,14 +48,14 @@ static mu_status check_args(const mu_preemption_handler_args *args)
     if (args->manager ? args->checkpoint || args->directory : !args->checkpoint || !args->directory)
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_preemption_handler_new: %s; give a checkpoint and a directory, or a manager",
-                         args->manager       ? "there is a manager, and more than it"
-                         : args->checkpoint  ? "the directory is missing"
-                         : args->directory   ? "the checkpoint is missing"
-                                             : "there is nothing to save");
+                         args->manager      ? "there is a manager, and more than it"
+                         : args->checkpoint ? "the directory is missing"
+                         : args->directory  ? "the checkpoint is missing"
+                                            : "there is nothing to save");
     if (!(args->grace_period >= 0) || isinf(args->grace_period))
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_preemption_handler_new: grace_period is %g; expected seconds from 0 up",
-                             args->grace_period);
+                         args->grace_period);
     if (args->exit_code < 0 || args->exit_code > 255)
         return mu__error(MU_INVALID_ARGUMENT, "mu_preemption_handler_new: exit_code is %d; expected 1 to 255",
                          args->exit_code);
@@ -67,9 +67,8 @@ static mu_status check_cluster(const mu_strategy *strategy)
     mu_cluster_spec *spec = strategy->cluster ? mu_cluster_get_spec(strategy->cluster) : NULL;
     if (!spec || !mu__spec_find(spec, "ps"))
         return mu_error_code();
-    return mu__error(MU_UNIMPLEMENTED,
-                     "mu_preemption_handler_new: the cluster has parameter servers; save with a checkpoint manager "
-                     "between steps there, workers may come and go without it");
+    return mu__error(MU_UNIMPLEMENTED, "mu_preemption_handler_new: the cluster has parameter servers; save with a "
+                                       "checkpoint manager between steps there, workers may come and go without it");
 }
 
 // Workers that continued from different files would silently train apart.
@@ -171,8 +170,7 @@ static mu_status save(const mu_preemption_handler *handler)
                                                 : mu__error(status, "the function that saves has failed");
     }
     const int64_t latest = mu_checkpoint_manager_latest(handler->manager);
-    return mu__pending() ? mu_error_code()
-                         : mu_checkpoint_manager_save(handler->manager, latest < 1 ? 1 : latest + 1);
+    return mu__pending() ? mu_error_code() : mu_checkpoint_manager_save(handler->manager, latest < 1 ? 1 : latest + 1);
 }
 
 static mu_status leave(mu_preemption_handler *handler)
@@ -184,14 +182,16 @@ static mu_status leave(mu_preemption_handler *handler)
     if (handler->args.exit_fn)
         handler->args.exit_fn(handler->args.arg);
     const char *by = handler->args.termination_watcher_fn ? "the watcher"
-                     : number == SIGINT                    ? "SIGINT (Ctrl-C)"
-                                                           : "SIGTERM";
+                     : number == SIGINT                   ? "SIGINT (Ctrl-C)"
+                                                          : "SIGTERM";
     const long long steps = handler->total_runs;
     if (handler->args.save_fn)
-        return mu__error(MU_CANCELLED, "told to end by %s after %lld steps; .save_fn has saved them: run the same "
-                         "command to continue", by, steps);
-    return mu__error(MU_CANCELLED, "told to end by %s after %lld steps; they are saved in '%s': run the same "
-                     "command to continue", by, steps, mu__manager_directory(handler->manager));
+        return mu__error(
+            MU_CANCELLED,
+            "told to end by %s after %lld steps; .save_fn has saved them: run the same command to continue", by, steps);
+    return mu__error(MU_CANCELLED,
+                     "told to end by %s after %lld steps; they are saved in '%s': run the same command to continue", by,
+                     steps, mu__manager_directory(handler->manager));
 }
 
 // Called before a step. All workers agree here, so they save the same step.
@@ -227,8 +227,8 @@ mu_value *mu_preemption_run(mu_preemption_handler *handler, mu_value *(*fn)(mu_v
         return NULL;
     }
     if (handler->ended) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_preemption_run: the state is saved and the program was told to end; "
-                                          "end the loop when mu_preemption_run fails with CANCELLED");
+        mu__error(MU_FAILED_PRECONDITION, "mu_preemption_run: the state is saved and the program was told to end; end "
+                                          "the loop when mu_preemption_run fails with CANCELLED");
         return NULL;
     }
     if (mu__need_cross_replica(handler->strategy, "mu_preemption_run") != MU_OK || end_if_stopped(handler) != MU_OK)

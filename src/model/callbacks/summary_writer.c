@@ -9,14 +9,17 @@
 #include <pthread.h>
 
 struct mu_summary_writer {
-    mu_recorder recorder;    // first
+    mu_recorder recorder; // first
     char *log_dir;
-    mu_strategy *strategy;   // in whose scope it was made; retained
+    mu_strategy *strategy; // in whose scope it was made; retained
     pthread_mutex_t lock;
     bool has_lock;
     // Under the lock:
-    mu_event_file *file;     // NULL: nothing was recorded yet
-    struct { char **items; size_t n, capacity; } texts;  // that traced functions record
+    mu_event_file *file; // NULL: nothing was recorded yet
+    struct {
+        char **items;
+        size_t n, capacity;
+    } texts; // that traced functions record
 };
 
 static void writer_destroy(void *object)
@@ -61,9 +64,9 @@ mu_summary_writer *mu_summary_writer_new(const char *log_dir)
 // What is recorded of a tensor, and what the detail means.
 typedef enum form {
     SCALAR,
-    HISTOGRAM,               // the number of buckets
-    IMAGE,                   // at most so many images
-    TEXT,                    // the index among the writer's texts; the tensor is not used
+    HISTOGRAM, // the number of buckets
+    IMAGE,     // at most so many images
+    TEXT,      // the index among the writer's texts; the tensor is not used
 } form;
 
 // The caller holds the lock.
@@ -72,8 +75,9 @@ static mu_status write_value(mu_summary_writer *writer, const mu_record_attrs *w
     if (!writer->file && !(writer->file = mu__event_file_create(writer->log_dir)))
         return mu_error_code();
     switch ((form)what->form) {
-    case SCALAR: return mu__event_file_scalar(writer->file, what->name, step,
-                                              mu__read_element(data->dtype, mu__host_read(data), 0));
+    case SCALAR:
+        return mu__event_file_scalar(writer->file, what->name, step,
+                                     mu__read_element(data->dtype, mu__host_read(data), 0));
     case HISTOGRAM: return mu__event_histogram(writer->file, what->name, step, data, (int)what->detail);
     case IMAGE: return mu__event_image(writer->file, what->name, step, data, (int)what->detail);
     default: return mu__event_file_text(writer->file, what->name, step, writer->texts.items[what->detail]);
@@ -110,8 +114,9 @@ static mu_status check(const mu_summary_writer *writer, const char *name, const 
     snprintf(what, sizeof what, "%s: the name", function);
     MU_TRY(mu__need(name, what));
     return strlen(name) < MU_ATTR_MESSAGE_BYTES
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "%s: the name has %zu bytes; it may have %d", function,
-                                   strlen(name), MU_ATTR_MESSAGE_BYTES - 1);
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "%s: the name has %zu bytes; it may have %d", function, strlen(name),
+                           MU_ATTR_MESSAGE_BYTES - 1);
 }
 
 // The step as a number, outside of traces; a tensor of it is an integer scalar.
@@ -122,10 +127,10 @@ static mu_status read_step(mu_tensor *given, const char *function, int64_t *step
     const void *elements = mu_tensor_elements(given) == 1 && given->dtype != MU_STRING ? mu__host_read(given) : NULL;
     if (elements)
         *step = (int64_t)mu__read_element(given->dtype, elements, 0);
-    return elements || mu__pending() ? mu_error_code()
-                                     : mu__error(MU_INVALID_ARGUMENT, "%s: the step has %lld elements of %s; give an "
-                                                 "integer scalar", function, (long long)mu_tensor_elements(given),
-                                                 mu_dtype_name(given->dtype));
+    return elements || mu__pending()
+               ? mu_error_code()
+               : mu__error(MU_INVALID_ARGUMENT, "%s: the step has %lld elements of %s; give an integer scalar",
+                           function, (long long)mu_tensor_elements(given), mu_dtype_name(given->dtype));
 }
 
 // Records now, or in each run of the function that is traced. at: the step, instead of `step`; NULL: none.
@@ -168,8 +173,9 @@ mu_status mu_summary_scalar_tensor(mu_summary_writer *writer, const char *name, 
     MU_TRY(mu__need(value, "mu_summary_scalar_tensor: the value"));
     MU_TRY(mu__need(step, "mu_summary_scalar_tensor: the step"));
     if (mu_tensor_rank(value) != 0 || mu_tensor_dtype(value) == MU_STRING)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_summary_scalar_tensor: the value is %s of rank %d; it must be a "
-                         "number, such as the mean of the tensor (mu_reduce_mean)",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_summary_scalar_tensor: the value is %s of rank %d; it must be a number, such as the mean "
+                         "of the tensor (mu_reduce_mean)",
                          mu_dtype_name(mu_tensor_dtype(value)), mu_tensor_rank(value));
     const mu_record_attrs what = attrs_of(name, SCALAR, 0);
     return add(writer, &what, 0, step, value, "mu_summary_scalar_tensor");

@@ -19,10 +19,10 @@ static const mu_field fields[] = {
 };
 
 typedef struct board {
-    mu_event_file *train, *validation;  // NULL: not made yet
-    int64_t steps;                      // of training since it began
-    int64_t epoch_began, step_began;    // nanoseconds of mu__now_ns
-    int64_t iterations;                 // of the optimizer when the epoch began
+    mu_event_file *train, *validation; // NULL: not made yet
+    int64_t steps;                     // of training since it began
+    int64_t epoch_began, step_began;   // nanoseconds of mu__now_ns
+    int64_t iterations;                // of the optimizer when the epoch began
 } board;
 
 static mu_status complete(void *arguments)
@@ -197,7 +197,7 @@ static mu_status write_epoch(const mu_logs *logs, void *arg)
     for (int i = 0; i < logs->n; i++) {
         const bool of_validation = strncmp(logs->names[i], "val_", 4) == 0;
         snprintf(tag, sizeof tag, "epoch_%s", logs->names[i] + (of_validation ? 4 : 0));
-        if (!logs->model->trainer->optimizer || strcmp(logs->names[i], MU_RATE_LOG) != 0)  // else it comes below
+        if (!logs->model->trainer->optimizer || strcmp(logs->names[i], MU_RATE_LOG) != 0) // else it comes below
             MU_TRY(add(callback, of_validation, tag, logs->epoch, logs->values[i]));
     }
     MU_TRY(add_rate(callback, logs));
@@ -210,9 +210,14 @@ mu_callback *mu_tensorboard_with(const mu_tensorboard_args *given)
 {
     static const mu_callback_class class = {
         .class = {"tensorboard", "TensorBoard", "mu_tensorboard", MU_OPTIONS(mu_tensorboard_args), fields, complete},
-        .state_bytes = sizeof(board), .on_destroy = close_files,
-        .hooks = {.on_train_begin = start_anew, .on_epoch_begin = begin_epoch, .on_batch_begin = begin_step,
-                  .on_batch_end = write_batch, .on_epoch_end = write_epoch, .on_test_end = write_test,
+        .state_bytes = sizeof(board),
+        .on_destroy = close_files,
+        .hooks = {.on_train_begin = start_anew,
+                  .on_epoch_begin = begin_epoch,
+                  .on_batch_begin = begin_step,
+                  .on_batch_end = write_batch,
+                  .on_epoch_end = write_epoch,
+                  .on_test_end = write_test,
                   .on_train_end = start_anew}};
     mu_callback *callback = mu__callback_of_class(&class, given);
     if (!callback)

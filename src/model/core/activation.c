@@ -15,45 +15,21 @@ static mu_tensor *with_logits(mu_tensor *y, mu_tensor *x, mu_note_kind kind, int
     return y;
 }
 
-mu_tensor *mu__softmax(mu_tensor *x, int axis)
-{
-    return with_logits(mu_nn_softmax(x, axis), x, MU_NOTE_SOFTMAX, axis);
-}
+mu_tensor *mu__softmax(mu_tensor *x, int axis) { return with_logits(mu_nn_softmax(x, axis), x, MU_NOTE_SOFTMAX, axis); }
 
-static mu_tensor *softmax(mu_tensor *x)
-{
-    return mu__softmax(x, -1);
-}
+static mu_tensor *softmax(mu_tensor *x) { return mu__softmax(x, -1); }
 
-static mu_tensor *sigmoid(mu_tensor *x)
-{
-    return with_logits(mu_sigmoid(x), x, MU_NOTE_SIGMOID, -1);
-}
+static mu_tensor *sigmoid(mu_tensor *x) { return with_logits(mu_sigmoid(x), x, MU_NOTE_SIGMOID, -1); }
 
-static mu_tensor *log_softmax(mu_tensor *x)
-{
-    return mu_nn_log_softmax(x, -1);
-}
+static mu_tensor *log_softmax(mu_tensor *x) { return mu_nn_log_softmax(x, -1); }
 
-static mu_tensor *leaky_relu(mu_tensor *x)
-{
-    return mu_nn_leaky_relu(x, .2);
-}
+static mu_tensor *leaky_relu(mu_tensor *x) { return mu_nn_leaky_relu(x, .2); }
 
-static mu_tensor *gelu(mu_tensor *x)
-{
-    return mu_nn_gelu(x, false);
-}
+static mu_tensor *gelu(mu_tensor *x) { return mu_nn_gelu(x, false); }
 
-static mu_tensor *hard_silu(mu_tensor *x)
-{
-    return mu_multiply(x, mu_nn_hard_sigmoid(x));
-}
+static mu_tensor *hard_silu(mu_tensor *x) { return mu_multiply(x, mu_nn_hard_sigmoid(x)); }
 
-static mu_tensor *number(const mu_tensor *x, double value)
-{
-    return mu_constant(x->dtype, value);
-}
+static mu_tensor *number(const mu_tensor *x, double value) { return mu_constant(x->dtype, value); }
 
 static mu_tensor *celu(mu_tensor *x)
 {
@@ -67,10 +43,7 @@ static mu_tensor *glu(mu_tensor *x)
     return mu_split(x, 2, -1, halves) == MU_OK ? mu_multiply(halves[0], mu_sigmoid(halves[1])) : NULL;
 }
 
-static mu_tensor *hard_tanh(mu_tensor *x)
-{
-    return mu_clip_by_value(x, number(x, -1), number(x, 1));
-}
+static mu_tensor *hard_tanh(mu_tensor *x) { return mu_clip_by_value(x, number(x, -1), number(x, 1)); }
 
 static mu_tensor *hard_shrink(mu_tensor *x)
 {
@@ -84,10 +57,7 @@ static mu_tensor *soft_shrink(mu_tensor *x)
     return mu_where(above, mu_subtract(x, half), mu_where(below, mu_add(x, half), mu_zeros_like(x)));
 }
 
-static mu_tensor *tanh_shrink(mu_tensor *x)
-{
-    return mu_subtract(x, mu_tanh(x));
-}
+static mu_tensor *tanh_shrink(mu_tensor *x) { return mu_subtract(x, mu_tanh(x)); }
 
 static mu_tensor *squareplus(mu_tensor *x)
 {
@@ -113,13 +83,34 @@ static const struct {
     const char *name;
     mu_tensor *(*call)(mu_tensor *x);
 } activations[] = {
-    {"relu", mu_nn_relu}, {"sigmoid", sigmoid}, {"tanh", mu_tanh}, {"softmax", softmax}, {"exponential", mu_exp},
-    {"relu6", mu_nn_relu6}, {"leaky_relu", leaky_relu}, {"elu", mu_nn_elu}, {"selu", mu_nn_selu}, {"gelu", gelu},
-    {"silu", mu_nn_silu}, {"swish", mu_nn_silu}, {"mish", mu_nn_mish}, {"softplus", mu_nn_softplus},
-    {"softsign", mu_nn_softsign}, {"hard_sigmoid", mu_nn_hard_sigmoid}, {"hard_silu", hard_silu},
-    {"hard_swish", hard_silu}, {"log_sigmoid", mu_nn_log_sigmoid}, {"log_softmax", log_softmax},
-    {"celu", celu}, {"glu", glu}, {"hard_tanh", hard_tanh}, {"hard_shrink", hard_shrink}, {"soft_shrink", soft_shrink},
-    {"tanh_shrink", tanh_shrink}, {"squareplus", squareplus}, {"sparse_plus", sparse_plus},
+    {"relu", mu_nn_relu},
+    {"sigmoid", sigmoid},
+    {"tanh", mu_tanh},
+    {"softmax", softmax},
+    {"exponential", mu_exp},
+    {"relu6", mu_nn_relu6},
+    {"leaky_relu", leaky_relu},
+    {"elu", mu_nn_elu},
+    {"selu", mu_nn_selu},
+    {"gelu", gelu},
+    {"silu", mu_nn_silu},
+    {"swish", mu_nn_silu},
+    {"mish", mu_nn_mish},
+    {"softplus", mu_nn_softplus},
+    {"softsign", mu_nn_softsign},
+    {"hard_sigmoid", mu_nn_hard_sigmoid},
+    {"hard_silu", hard_silu},
+    {"hard_swish", hard_silu},
+    {"log_sigmoid", mu_nn_log_sigmoid},
+    {"log_softmax", log_softmax},
+    {"celu", celu},
+    {"glu", glu},
+    {"hard_tanh", hard_tanh},
+    {"hard_shrink", hard_shrink},
+    {"soft_shrink", soft_shrink},
+    {"tanh_shrink", tanh_shrink},
+    {"squareplus", squareplus},
+    {"sparse_plus", sparse_plus},
     {"sparse_sigmoid", sparse_sigmoid},
 };
 
@@ -131,10 +122,7 @@ static mu_tensor *(*find_activation(const char *name))(mu_tensor *)
     return NULL;
 }
 
-static bool is_linear(const char *activation)
-{
-    return !activation || strcmp(activation, "linear") == 0;
-}
+static bool is_linear(const char *activation) { return !activation || strcmp(activation, "linear") == 0; }
 
 mu_status mu__activation_known(const char *activation, const char *function)
 {

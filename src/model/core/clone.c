@@ -42,22 +42,27 @@ json_t *mu__own_layer_json(const mu_layer *layer)
     if (layer->entry)
         return mu__registered_json(layer);
     if (!own)
-        mu__error(MU_UNIMPLEMENTED, "mu_layer_config: '%s' is a %s of your own, whose functions no configuration "
-                  "holds; save the weights alone (mu_save_weights), and make the model by the function that made it",
+        mu__error(MU_UNIMPLEMENTED,
+                  "mu_layer_config: '%s' is a %s of your own, whose functions no configuration holds; save the weights "
+                  "alone (mu_save_weights), and make the model by the function that made it",
                   name, kind);
     else if (!args->clone && (args->arg || has_other_sublayers(layer)))
-        mu__error(MU_UNIMPLEMENTED, "mu_clone_model: '%s' is a %s of your own with %s; give %s a .clone that makes "
-                  "another one, or make the model by the function that made it", name, kind,
+        mu__error(MU_UNIMPLEMENTED,
+                  "mu_clone_model: '%s' is a %s of your own with %s; give %s a .clone that makes another one, or make "
+                  "the model by the function that made it",
+                  name, kind,
                   has_other_sublayers(layer) ? "sublayers that are not attributes (mu_layer_set_attribute)"
-                                             : "an .arg, which may refer to other layers", layer->ops->class.function);
+                                             : "an .arg, which may refer to other layers",
+                  layer->ops->class.function);
     if (mu__pending() || MU_PUSH(own, layer) != MU_OK)
         return NULL;
     const int index = (int)own->n - 1;
     json_t *attributes = args->clone ? json_object() : attributes_json(layer);
-    return attributes ? mu__keras_json("muster", OWN_CLASS,
-                                       json_pack("{s:s, s:s, s:i, s:o}", "name", name, "dtype",
-                                                 mu_layer_dtype_policy(layer), "index", index, "attributes",
-                                                 attributes)) : NULL;
+    return attributes
+               ? mu__keras_json("muster", OWN_CLASS,
+                                json_pack("{s:s, s:s, s:i, s:o}", "name", name, "dtype", mu_layer_dtype_policy(layer),
+                                          "index", index, "attributes", attributes))
+               : NULL;
 }
 
 static mu_layer *clone_of(const mu_layer *layer)
@@ -67,11 +72,12 @@ static mu_layer *clone_of(const mu_layer *layer)
         return mu__own_like(layer);
     mu_layer *clone;
     MU_CALLBACK("the clone function of a layer", clone = args->clone(layer, args->arg));
-    const char *wrong = !clone ? "NULL without an error; return a layer, or NULL after mu_fail(code, reason)"
+    const char *wrong = !clone           ? "NULL without an error; return a layer, or NULL after mu_fail(code, reason)"
                         : clone == layer ? "the layer itself; make another by mu_layer_new"
                         : layer->trainer && !clone->trainer ? "a layer; make a model by mu_model_subclass"
                         : mu__layer_is_built(clone) && clone->weights.n > 0
-                            ? "a layer that has weights already; make a new one by mu_layer_new" : NULL;
+                            ? "a layer that has weights already; make a new one by mu_layer_new"
+                            : NULL;
     if (!wrong || mu__pending())
         return mu__pending() ? NULL : clone;
     mu__error(MU_INVALID_ARGUMENT, "mu_clone_model: the .clone of layer '%s' returned %s", mu_layer_name(layer), wrong);
@@ -87,7 +93,8 @@ static mu_status set_attributes(mu_layer *clone, json_t *attributes, int depth)
 {
     const char *name;
     json_t *json;
-    json_object_foreach(attributes, name, json) {
+    json_object_foreach(attributes, name, json)
+    {
         mu_layer *sublayer = mu__layer_from_json(json, depth + 1);
         MU_TRY(sublayer ? mu_layer_set_attribute(clone, name, sublayer) : mu_error_code());
     }
@@ -135,6 +142,6 @@ mu_model *mu_clone_model(const mu_model *model)
     json_decref(json);
     mu__free(own.items);
     if (clone)
-        clone->frozen = model->frozen;  // Keras's configuration of a sequential model does not say
+        clone->frozen = model->frozen; // Keras's configuration of a sequential model does not say
     return clone;
 }

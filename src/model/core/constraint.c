@@ -5,14 +5,13 @@
 #include <muster/ops.h>
 
 // CONSTRAINT(function's word and name, Keras's class, struct of options, fields, what completes them, function)
-#define CONSTRAINT(word, keras_class, args_type, rows, completer, function)                                      \
+#define CONSTRAINT(word, keras_class, args_type, rows, completer, function)                                          \
     MU_WEIGHT_OPTION(word, #word, keras_class, NULL, mu_constraint, mu__constraint_kind, args_type, rows, completer, \
                      .apply = function)
 
 // ---- Norms --------------------------------------------------------------------------------------
 
-#define AXES(type) \
-    MU_FIELD(type, axes, INTS, .keras = "axis", .second = offsetof(type, n_axes), .single = true)
+#define AXES(type) MU_FIELD(type, axes, INTS, .keras = "axis", .second = offsetof(type, n_axes), .single = true)
 
 static const mu_field max_norm_fields[] = {
     MU_FIELD(mu_max_norm_args, max_value, DOUBLE, .number = 2, .limit = MU_NOT_NEGATIVE),
@@ -29,14 +28,14 @@ static const mu_field min_max_norm_fields[] = {
 };
 
 // No axes are axis 0.
-#define COMPLETE(word)                                            \
-    static mu_status word##_complete(void *arguments)             \
-    {                                                             \
-        static const int first[] = {0};                           \
-        mu_##word##_args *args = arguments;                       \
-        args->axes = args->n_axes > 0 ? args->axes : first;       \
-        args->n_axes = args->n_axes > 0 ? args->n_axes : 1;       \
-        return MU_OK;                                             \
+#define COMPLETE(word)                                      \
+    static mu_status word##_complete(void *arguments)       \
+    {                                                       \
+        static const int first[] = {0};                     \
+        mu_##word##_args *args = arguments;                 \
+        args->axes = args->n_axes > 0 ? args->axes : first; \
+        args->n_axes = args->n_axes > 0 ? args->n_axes : 1; \
+        return MU_OK;                                       \
     }
 COMPLETE(max_norm)
 COMPLETE(unit_norm)
@@ -76,8 +75,8 @@ static mu_tensor *min_max_norm(const void *arguments, mu_tensor *weight)
 {
     const mu_min_max_norm_args *args = arguments;
     mu_tensor *old = norms(weight, args->n_axes, args->axes);
-    mu_tensor *moved = mu_multiply(clipped(old, args->min_value, args->max_value),
-                                   mu_constant(weight->dtype, args->rate));
+    mu_tensor *moved =
+        mu_multiply(clipped(old, args->min_value, args->max_value), mu_constant(weight->dtype, args->rate));
     mu_tensor *kept = mu_multiply(old, mu_constant(weight->dtype, 1 - args->rate));
     return with_norms(weight, old, mu_add(moved, kept));
 }
@@ -103,17 +102,14 @@ static mu_tensor *non_neg(const void *args, mu_tensor *weight)
 static const mu_weight_option_ops non_neg_ops = {
     .class = {"non_neg", "NonNeg", "mu_non_neg", MU_OPTIONS(no_args), NULL, NULL}, .apply = non_neg};
 
-mu_constraint *mu_non_neg(void)
-{
-    return mu__weight_option_make(&mu__constraint_kind, &non_neg_ops, NULL);
-}
+mu_constraint *mu_non_neg(void) { return mu__weight_option_make(&mu__constraint_kind, &non_neg_ops, NULL); }
 
 static mu_status own_complete(void *args)
 {
     return ((const mu_own_weight_function_args *)args)->apply
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "mu_constraint_new: .apply is NULL; give the function that changes a "
-                           "weight");
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "mu_constraint_new: .apply is NULL; give the function that changes a weight");
 }
 
 MU_WEIGHT_OPTION(constraint_new, "constraint", NULL, NULL, mu_constraint, mu__constraint_kind,
@@ -123,5 +119,6 @@ static const mu_weight_option_ops *const classes[] = {&non_neg_ops, &max_norm_op
                                                       NULL};
 mu_weight_option_kind mu__constraint_kind = {
     .type = {.name = "constraint", .destroy = mu__weight_option_destroy},
-    .module = "keras.constraints", .classes = classes,
+    .module = "keras.constraints",
+    .classes = classes,
 };

@@ -4,10 +4,9 @@
 // `autocast`, the weights that it reads (variable.c), so gradients return to the weights' type through the casts.
 #include "model/core/layer.h"
 
-
 typedef struct defaults {
     mu_dtype floatx;
-    mu_layer_policy policy;      // compute is MU_DTYPE_DEFAULT: follows floatx
+    mu_layer_policy policy; // compute is MU_DTYPE_DEFAULT: follows floatx
 } defaults;
 
 static void *create_defaults(mu_runtime *runtime)
@@ -19,10 +18,7 @@ static void *create_defaults(mu_runtime *runtime)
     return slot;
 }
 
-static defaults *slot(void)
-{
-    return mu__runtime_slot(mu__runtime(), MU_SLOT_MODEL, create_defaults, mu__free);
-}
+static defaults *slot(void) { return mu__runtime_slot(mu__runtime(), MU_SLOT_MODEL, create_defaults, mu__free); }
 
 mu_dtype mu__floatx(void)
 {
@@ -50,7 +46,7 @@ static const struct {
     const char *name;
     mu_layer_policy policy;
 } policies[] = {
-    {"float32", {MU_F32, MU_F32}},   {"float64", {MU_F64, MU_F64}},          {"float16", {MU_F16, MU_F16}},
+    {"float32", {MU_F32, MU_F32}},    {"float64", {MU_F64, MU_F64}},         {"float16", {MU_F16, MU_F16}},
     {"bfloat16", {MU_BF16, MU_BF16}}, {"mixed_bfloat16", {MU_BF16, MU_F32}}, {"mixed_float16", {MU_F16, MU_F32}},
 };
 
@@ -105,10 +101,7 @@ mu_status mu_set_dtype_policy(const char *policy)
     return now ? mu__layer_policy_named(policy, "mu_set_dtype_policy", &now->policy) : mu_error_code();
 }
 
-const char *mu_dtype_policy(void)
-{
-    return mu__layer_policy_name(mu__layer_policy_now());
-}
+const char *mu_dtype_policy(void) { return mu__layer_policy_name(mu__layer_policy_now()); }
 
 mu_status mu_layer_set_dtype_policy(mu_layer *layer, const char *policy)
 {
@@ -117,15 +110,14 @@ mu_status mu_layer_set_dtype_policy(mu_layer *layer, const char *policy)
     MU_TRY(mu__need(layer, "mu_layer_set_dtype_policy: the layer"));
     MU_TRY(mu__need(policy, "mu_layer_set_dtype_policy: the policy"));
     if (layer->built)
-        return mu__error(MU_FAILED_PRECONDITION, "mu_layer_set_dtype_policy: the weights of layer '%s' exist already; "
-                         "choose its policy before its first call", mu_layer_name(layer));
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "mu_layer_set_dtype_policy: the weights of layer '%s' exist already; choose its policy before "
+                         "its first call",
+                         mu_layer_name(layer));
     return mu__layer_policy_named(policy, "mu_layer_set_dtype_policy", &layer->policy);
 }
 
-const char *mu_layer_dtype_policy(const mu_layer *layer)
-{
-    return layer ? mu__layer_policy_name(layer->policy) : NULL;
-}
+const char *mu_layer_dtype_policy(const mu_layer *layer) { return layer ? mu__layer_policy_name(layer->policy) : NULL; }
 
 // ---- Keras's JSON -------------------------------------------------------------------------------
 
@@ -139,7 +131,9 @@ mu_status mu__layer_policy_from_json(const json_t *json, bool moves_integers, mu
     if (!json || json_is_null(json) || (name && moves_integers && !find(name, out)))
         return MU_OK;
     if (!name || (class_name && strcmp(class_name, "DTypePolicy") != 0))
-        return mu__error(MU_UNIMPLEMENTED, "the configuration's dtype is %.60s; expected the name of a dtype policy, "
-                         "or a DTypePolicy with one", class_name ? class_name : "neither text nor an object");
+        return mu__error(
+            MU_UNIMPLEMENTED,
+            "the configuration's dtype is %.60s; expected the name of a dtype policy, or a DTypePolicy with one",
+            class_name ? class_name : "neither text nor an object");
     return mu__layer_policy_named(name, "mu_layer_from_config", out);
 }

@@ -5,15 +5,9 @@
 
 #include <math.h>
 
-static void *at(const void *args, const mu_field *field)
-{
-    return (char *)(uintptr_t)args + field->offset;
-}
+static void *at(const void *args, const mu_field *field) { return (char *)(uintptr_t)args + field->offset; }
 
-static const char **text_at(const void *args, const mu_field *field)
-{
-    return at(args, field);
-}
+static const char **text_at(const void *args, const mu_field *field) { return at(args, field); }
 
 // What a field of a weight's options holds; NULL: it is none.
 static mu_weight_option_kind *option_kind(const mu_field *field)
@@ -28,8 +22,9 @@ static mu_weight_option_kind *option_kind(const mu_field *field)
 static void **object_at(const void *args, const mu_field *field)
 {
     const bool is_object = option_kind(field) || field->kind == MU_FIELD_LAYER || field->kind == MU_FIELD_OPTIMIZER;
-    return is_object ? at(args, field)
-           : field->kind == MU_FIELD_RATE ? (void **)(void *)((char *)(uintptr_t)args + field->second) : NULL;
+    return is_object                      ? at(args, field)
+           : field->kind == MU_FIELD_RATE ? (void **)(void *)((char *)(uintptr_t)args + field->second)
+                                          : NULL;
 }
 
 static bool is_text(const mu_field *field)
@@ -57,12 +52,14 @@ static bool within(mu_limit limit, double value, bool whole)
 static mu_status check_number(const mu_class *class, const mu_field *field, double value, bool whole)
 {
     static const char *const expected[] = {
-        [MU_ANY_NUMBER] = "", [MU_NOT_NEGATIVE] = "0 or more", [MU_NOT_POSITIVE] = "0 or less",
+        [MU_ANY_NUMBER] = "",          [MU_NOT_NEGATIVE] = "0 or more",      [MU_NOT_POSITIVE] = "0 or less",
         [MU_FRACTION] = "from 0 to 1", [MU_BELOW_ONE] = "from 0 to below 1", [MU_INSIDE] = "between 0 and 1"};
     if (within(field->limit, value, whole))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "%s: %s is %g; it must be %s", class->function, field->name, value,
-                     field->limit != MU_POSITIVE ? expected[field->limit] : whole ? "1 or more" : "above 0");
+                     field->limit != MU_POSITIVE ? expected[field->limit]
+                     : whole                     ? "1 or more"
+                                                 : "above 0");
 }
 
 // A negative default, Keras's None, is outside of what callers may give.
@@ -99,10 +96,7 @@ static size_t number_bytes(const mu_field *field)
                                              : 0;
 }
 
-static const void **list_at(const void *args, const mu_field *field)
-{
-    return at(args, field);
-}
+static const void **list_at(const void *args, const mu_field *field) { return at(args, field); }
 
 static int list_length(const void *args, const mu_field *field)
 {
@@ -132,10 +126,7 @@ static mu_status check_list(const mu_class *class, const mu_field *field, const 
 }
 
 // The number of ints in a field's array, and the array.
-static int array_count(const mu_field *field)
-{
-    return field->pairs ? 2 * field->n : field->n;
-}
+static int array_count(const mu_field *field) { return field->pairs ? 2 * field->n : field->n; }
 
 static int *array_at(const void *args, const mu_field *field)
 {
@@ -225,13 +216,13 @@ static mu_status fill(const mu_class *class, const mu_field *field, void *args)
     case MU_FIELD_DOUBLE:
     case MU_FIELD_RATE:
         if (field->kind == MU_FIELD_RATE && *object_at(args, field) && is_given(class, field, args))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: .%s and .schedule are both given; a schedule says each step's "
-                             "rate, so give one of them", class->function, field->name);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s: .%s and .schedule are both given; a schedule says each step's rate, so give one of them",
+                class->function, field->name);
         *real = *real != 0 || is_given(class, field, args) ? *real : field->number;
         return isnan(*real) && isnan(field->number) ? MU_OK : check_number(class, field, *real, false);
-    case MU_FIELD_CHOICE:
-        *text = *text ? *text : field->text;
-        return *text ? check_choice(class, field, *text) : MU_OK;
+    case MU_FIELD_CHOICE: *text = *text ? *text : field->text; return *text ? check_choice(class, field, *text) : MU_OK;
     case MU_FIELD_ACTIVATION:
         *text = *text ? *text : field->text ? field->text : "linear";
         return mu__activation_known(*text, class->function);
@@ -259,7 +250,7 @@ mu_status mu__fields_fill(const mu_class *class, void *args, const void *given)
         seeded |= field->kind == MU_FIELD_SEED && is_given(class, field, args);
     }
     MU_TRY(class->complete ? class->complete(args) : MU_OK);
-    ((mu_args_head *)args)->given = seeded ? ".seed" : NULL;  // the caller's text does not live as long as the object
+    ((mu_args_head *)args)->given = seeded ? ".seed" : NULL; // the caller's text does not live as long as the object
     return MU_OK;
 }
 
@@ -423,8 +414,9 @@ static json_t *list_json(const void *args, const mu_field *field)
     for (int i = 0; list && i < list_length(args, field); i++)
         if (json_array_append_new(list, item_json(args, field, i)) != 0) {
             json_decref(list);
-            mu__error(MU_INVALID_ARGUMENT, "%s[%d] is not UTF-8, so it cannot be written to a configuration; encode it "
-                      "as UTF-8", field->name, i);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "%s[%d] is not UTF-8, so it cannot be written to a configuration; encode it as UTF-8",
+                      field->name, i);
             return NULL;
         }
     return list;
@@ -474,9 +466,10 @@ static json_t *value_json(const void *args, const mu_field *field)
     case MU_FIELD_RANGE: return range_json(field, value);
     case MU_FIELD_FLAG: return json_boolean(*(const bool *)value);
     case MU_FIELD_NOT: return json_boolean(!*(const bool *)value);
-    case MU_FIELD_SEED: return *(const uint64_t *)value || mu__args_given(args, field->name)
-                                   ? json_integer((json_int_t)*(const uint64_t *)value)
-                                   : json_null();
+    case MU_FIELD_SEED:
+        return *(const uint64_t *)value || mu__args_given(args, field->name)
+                   ? json_integer((json_int_t) * (const uint64_t *)value)
+                   : json_null();
     case MU_FIELD_DIMS: return dims_json(field, value);
     case MU_FIELD_INTS:
     case MU_FIELD_DOUBLES:
@@ -670,9 +663,10 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
         return field->up_to && json_is_integer(value) ? read_up_to(args, field, value) : read_list(args, field, value);
     case MU_FIELD_OPTIMIZER: return (*(mu_optimizer **)out = mu__optimizer_from(value)) != NULL;
     case MU_FIELD_RATE: return read_rate(args, field, value);
-    case MU_FIELD_FIXED: return field->text ? name && strcmp(name, field->text) == 0
-                                            : json_is_number(only_number(value)) &&
-                                                  json_number_value(only_number(value)) == field->number;
+    case MU_FIELD_FIXED:
+        return field->text
+                   ? name && strcmp(name, field->text) == 0
+                   : json_is_number(only_number(value)) && json_number_value(only_number(value)) == field->number;
     case MU_FIELD_INITIALIZER:
     case MU_FIELD_REGULARIZER:
     case MU_FIELD_CONSTRAINT:
@@ -685,8 +679,8 @@ static bool read_value(void *args, const mu_field *field, const json_t *value, i
 // What Keras writes for options that every layer has there, and whose only value here is Keras's default.
 static bool is_fixed(const char *key, const json_t *value)
 {
-    static const char *const keys[] = {"dtype", "trainable", "name", "registered_name", "build_config", "autocast",
-                                       "vocabulary_size"};
+    static const char *const keys[] = {"dtype",        "trainable", "name",           "registered_name",
+                                       "build_config", "autocast",  "vocabulary_size"};
     for (size_t i = 0; i < MU_COUNT(keys); i++)
         if (strcmp(keys[i], key) == 0)
             return true;
@@ -733,9 +727,10 @@ static mu_status read_fields(const mu_class *class, void *args, const json_t *co
     {
         const mu_field *field = field_named(class, key, value);
         if (!field && !is_fixed(key, value))
-            return mu__error(MU_UNIMPLEMENTED, "%s has no option '%.60s' as Keras's %s has in this configuration; "
-                             "leave it at Keras's default. The options are %s", class->function, key, class->keras,
-                             options_of(class, options));
+            return mu__error(MU_UNIMPLEMENTED,
+                             "%s has no option '%.60s' as Keras's %s has in this configuration; leave it at Keras's "
+                             "default. The options are %s",
+                             class->function, key, class->keras, options_of(class, options));
         if (field && field->null_choice && json_is_null(value))
             *text_at(args, field) = field->null_choice;
         const bool empty = json_is_null(value) || (json_is_array(value) && json_array_size(value) == 0);
@@ -747,8 +742,9 @@ static mu_status read_fields(const mu_class *class, void *args, const json_t *co
         }
         if (field && !json_is_null(value) && !read_value(args, field, value, depth))
             return mu__pending() ? mu_error_code()
-                                 : mu__error(MU_INVALID_ARGUMENT, "%s: '%.60s' of the configuration has a value that "
-                                             "%s does not take", class->keras, key, class->function);
+                                 : mu__error(MU_INVALID_ARGUMENT,
+                                             "%s: '%.60s' of the configuration has a value that %s does not take",
+                                             class->keras, key, class->function);
     }
     return MU_OK;
 }

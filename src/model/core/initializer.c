@@ -61,16 +61,19 @@ static mu_tensor *ones(const void *args, const uint64_t *numbers, mu_dtype dtype
     return mu_fill(dtype, shape->rank, shape->dims, 1);
 }
 
-static const mu_weight_option_ops
-    zeros_ops = {.class = {"zeros", "Zeros", "the initializer 'zeros'", MU_OPTIONS(no_args), NULL, NULL},
-                 .alias = "zero", .draw = zeros},
-    ones_ops = {.class = {"ones", "Ones", "the initializer 'ones'", MU_OPTIONS(no_args), NULL, NULL}, .alias = "one",
-                .draw = ones};
+static const mu_weight_option_ops zeros_ops = {.class = {"zeros", "Zeros", "the initializer 'zeros'",
+                                                         MU_OPTIONS(no_args), NULL, NULL},
+                                               .alias = "zero",
+                                               .draw = zeros},
+                                  ones_ops = {.class = {"ones", "Ones", "the initializer 'ones'", MU_OPTIONS(no_args),
+                                                        NULL, NULL},
+                                              .alias = "one",
+                                              .draw = ones};
 
 // INITIALIZER(the word of mu_WORD_initializer and its name, Keras's class, another name, struct of options, fields,
 // function that draws, and other members of mu_weight_option_ops)
-#define INITIALIZER(word, keras_class, other_name, args_type, rows, ...)                                            \
-    MU_WEIGHT_OPTION(word##_initializer, #word, keras_class, other_name, mu_initializer, mu__initializer_kind,      \
+#define INITIALIZER(word, keras_class, other_name, args_type, rows, ...)                                       \
+    MU_WEIGHT_OPTION(word##_initializer, #word, keras_class, other_name, mu_initializer, mu__initializer_kind, \
                      args_type, rows, NULL, .draw = __VA_ARGS__)
 
 static const mu_field constant_fields[] = {MU_FIELD(mu_constant_initializer_args, value, DOUBLE), {0}};
@@ -98,8 +101,9 @@ static mu_tensor *identity(const void *args, const uint64_t *numbers, mu_dtype d
     (void)numbers;
     if (shape->rank == 2)
         return moved(mu_eye(dtype, shape->dims[0], shape->dims[1]), ((const mu_gain_initializer_args *)args)->gain, 0);
-    mu__error(MU_INVALID_ARGUMENT, "the initializer 'identity' makes matrices, and a weight has shape %s; choose "
-              "another initializer for it", mu__shape_text(shape, seen));
+    mu__error(MU_INVALID_ARGUMENT,
+              "the initializer 'identity' makes matrices, and a weight has shape %s; choose another initializer for it",
+              mu__shape_text(shape, seen));
     return NULL;
 }
 
@@ -201,13 +205,12 @@ INITIALIZER(variance_scaling, "VarianceScaling", NULL, mu_variance_scaling_initi
             variance_scaling, .by_fans = true)
 
 // A word's initializer: the numerator of its variance, its mode and its distribution.
-#define FIXED_SCALING(word, keras_class, numerator, mode, distribution)                            \
-    static mu_tensor *word(const void *arguments, const uint64_t *numbers, mu_dtype dtype,            \
-                           const mu_shape *shape)                                                  \
-    {                                                                                              \
-        const mu_seeded_initializer_args *args = arguments;                                        \
-        return scaled(STATE(args, numbers), dtype, shape, numerator / fan(mode, shape), distribution);    \
-    }                                                                                              \
+#define FIXED_SCALING(word, keras_class, numerator, mode, distribution)                                           \
+    static mu_tensor *word(const void *arguments, const uint64_t *numbers, mu_dtype dtype, const mu_shape *shape) \
+    {                                                                                                             \
+        const mu_seeded_initializer_args *args = arguments;                                                       \
+        return scaled(STATE(args, numbers), dtype, shape, numerator / fan(mode, shape), distribution);            \
+    }                                                                                                             \
     INITIALIZER(word, keras_class, NULL, mu_seeded_initializer_args, seeded_fields, word, .by_fans = true)
 FIXED_SCALING(glorot_uniform, "GlorotUniform", 1, "fan_avg", "uniform")
 FIXED_SCALING(glorot_normal, "GlorotNormal", 1, "fan_avg", "truncated_normal")
@@ -231,21 +234,34 @@ static mu_status own_complete(void *args)
 {
     return ((const mu_own_initializer_args *)args)->draw
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "mu_initializer_new: .draw is NULL; give the function that makes the "
-                           "first value of a weight");
+               : mu__error(
+                     MU_INVALID_ARGUMENT,
+                     "mu_initializer_new: .draw is NULL; give the function that makes the first value of a weight");
 }
 
 MU_WEIGHT_OPTION(initializer_new, "initializer", NULL, NULL, mu_initializer, mu__initializer_kind,
                  mu_own_initializer_args, NULL, own_complete, .draw = own)
 
 static const mu_weight_option_ops *const classes[] = {
-    &zeros_ops, &ones_ops, &constant_initializer_ops, &identity_initializer_ops, &orthogonal_initializer_ops,
-    &random_normal_initializer_ops, &truncated_normal_initializer_ops, &random_uniform_initializer_ops,
-    &variance_scaling_initializer_ops, &glorot_uniform_initializer_ops, &glorot_normal_initializer_ops,
-    &he_uniform_initializer_ops, &he_normal_initializer_ops, &lecun_uniform_initializer_ops,
-    &lecun_normal_initializer_ops, NULL,
+    &zeros_ops,
+    &ones_ops,
+    &constant_initializer_ops,
+    &identity_initializer_ops,
+    &orthogonal_initializer_ops,
+    &random_normal_initializer_ops,
+    &truncated_normal_initializer_ops,
+    &random_uniform_initializer_ops,
+    &variance_scaling_initializer_ops,
+    &glorot_uniform_initializer_ops,
+    &glorot_normal_initializer_ops,
+    &he_uniform_initializer_ops,
+    &he_normal_initializer_ops,
+    &lecun_uniform_initializer_ops,
+    &lecun_normal_initializer_ops,
+    NULL,
 };
 mu_weight_option_kind mu__initializer_kind = {
     .type = {.name = "initializer", .destroy = mu__weight_option_destroy},
-    .module = "keras.initializers", .classes = classes,
+    .module = "keras.initializers",
+    .classes = classes,
 };

@@ -57,8 +57,8 @@ static json_t *sequential_json(const mu_layer *model)
         return NULL;
     }
     return mu__keras_json("keras", "Sequential",
-                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(model), "trainable",
-                                    !model->frozen, "dtype", mu_layer_dtype_policy(model), "layers", list));
+                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(model), "trainable", !model->frozen,
+                                    "dtype", mu_layer_dtype_policy(model), "layers", list));
 }
 
 static json_t *cells_json(const mu_layer *stack)
@@ -73,15 +73,15 @@ static json_t *cells_json(const mu_layer *stack)
         json_array_append_new(list, cell);
     }
     return mu__keras_json("keras.layers", "StackedRNNCells",
-                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(stack), "trainable",
-                                    !stack->frozen, "dtype", mu_layer_dtype_policy(stack), "cells", list));
+                          json_pack("{s:s, s:b, s:s, s:o}", "name", mu_layer_name(stack), "trainable", !stack->frozen,
+                                    "dtype", mu_layer_dtype_policy(stack), "cells", list));
 }
 
 // Keras's name of the type of a layer's outputs.
 static const char *type_of(const mu_layer *layer)
 {
-    const char *mode = layer->ops->typed_by_mode
-                           ? mu__fields_text(&layer->ops->class, layer->args, "output_mode") : NULL;
+    const char *mode =
+        layer->ops->typed_by_mode ? mu__fields_text(&layer->ops->class, layer->args, "output_mode") : NULL;
     return mode && strcmp(mode, "int") == 0 ? "int64" : mu_layer_dtype_policy(layer);
 }
 
@@ -108,8 +108,9 @@ json_t *mu__layer_json(const mu_layer *layer)
 #include "model/layers/layers.def"
 #undef MU_LAYER
     if (!listed) {
-        mu__error(MU_UNIMPLEMENTED, "mu_layer_config: '%s' is a %s, which Keras's JSON and .keras files cannot "
-                  "describe; save the model's weights in another format (mu_save_weights)",
+        mu__error(MU_UNIMPLEMENTED,
+                  "mu_layer_config: '%s' is a %s, which Keras's JSON and .keras files cannot describe; save the "
+                  "model's weights in another format (mu_save_weights)",
                   mu_layer_name(layer), class->keras);
         return NULL;
     }
@@ -146,15 +147,17 @@ mu_status mu__input_args(const json_t *config, mu_input_args *args)
     for (size_t i = 1; i < json_array_size(shape); i++) {
         const json_t *size = json_array_get(shape, i);
         if (json_is_integer(size) && json_integer_value(size) < 1)
-            return mu__error(MU_INVALID_ARGUMENT, "the configuration of InputLayer has the size %lld in axis %zu of "
-                             "its batch_shape; expected 1 or more, or null for a size that is known later",
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "the configuration of InputLayer has the size %lld in axis %zu of its batch_shape; "
+                             "expected 1 or more, or null for a size that is known later",
                              (long long)json_integer_value(size), i);
         args->shape[i - 1] = json_is_integer(size) ? json_integer_value(size) : MU_UNKNOWN;
     }
     args->dtype = dtype ? mu__dtype_from_name(dtype) : MU_DTYPE_DEFAULT;
     if (dtype && args->dtype == MU_DTYPE_DEFAULT)
-        return mu__error(MU_UNIMPLEMENTED, "the configuration of InputLayer has the type '%.40s', which Muster's "
-                         "tensors cannot have", dtype);
+        return mu__error(MU_UNIMPLEMENTED,
+                         "the configuration of InputLayer has the type '%.40s', which Muster's tensors cannot have",
+                         dtype);
     return MU_OK;
 }
 
@@ -267,13 +270,19 @@ static mu_status check_class(const json_t *json, const char *class_name, const c
     const char *registered = json_string_value(json_object_get(json, "registered_name"));
     const bool package = registered && strchr(registered, '>');
     if (strcmp(class_name, "Lambda") == 0)
-        return mu__error(MU_UNIMPLEMENTED, "'%.60s' is a Lambda layer: its function is Python code, which Muster does "
-                         "not execute. Replace it by layers, or by mu_layer_new", name ? name : class_name);
+        return mu__error(MU_UNIMPLEMENTED,
+                         "'%.60s' is a Lambda layer: its function is Python code, which Muster does not execute. "
+                         "Replace it by layers, or by mu_layer_new",
+                         name ? name : class_name);
     if (mu__is_keras_json(json) || (!module && !registered))
         return MU_OK;
-    return mu__error(MU_UNIMPLEMENTED, "'%.60s' is of the class %.60s of %.60s, not one of Keras's layers; write the "
-                     "layer in C and register a function that makes it: mu_register_layer(\"%.80s\", …)",
-                     name ? name : "?", class_name, package ? registered : module ? module : "a script",
+    return mu__error(MU_UNIMPLEMENTED,
+                     "'%.60s' is of the class %.60s of %.60s, not one of Keras's layers; write the layer in C and "
+                     "register a function that makes it: mu_register_layer(\"%.80s\", …)",
+                     name ? name : "?", class_name,
+                     package  ? registered
+                     : module ? module
+                              : "a script",
                      registered ? registered : class_name);
 }
 
@@ -326,8 +335,9 @@ mu_layer *mu__layer_from_json(const json_t *json, int depth)
     const char *name = json_string_value(json_object_get(config, "name"));
     mu_layer_policy policy;
     if (!class_name || !json_is_object(config) || depth > MAX_CONFIG_DEPTH) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_layer_from_config: expected {\"class_name\": …, \"config\": {…}}, at most "
-                  "%d deep", MAX_CONFIG_DEPTH);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_layer_from_config: expected {\"class_name\": …, \"config\": {…}}, at most %d deep",
+                  MAX_CONFIG_DEPTH);
         return NULL;
     }
     const bool registered = !mu__is_own_layer_json(class_name) && mu__is_registered_json(json);

@@ -74,7 +74,7 @@ static mu_layer *layer_of(const mu_layer_ops *ops, const void *args)
     layer->name = name ? mu__strdup(name) : NULL;
     layer->policy = mu__layer_policy_now();
     const char *policy = mu__fields_policy(&ops->class, args);
-    if (policy)  // which was checked with the other fields
+    if (policy) // which was checked with the other fields
         mu__layer_policy_named(policy, ops->class.function, &layer->policy);
     if (layer->args && (layer->name || !name))
         return mu__give(layer);
@@ -110,10 +110,7 @@ const char *mu_layer_name(const mu_layer *layer)
     return layer ? layer->name ? layer->name : mu__layer_class(layer) : NULL;
 }
 
-const char *mu__layer_path(const mu_layer *layer)
-{
-    return layer->path ? layer->path : mu_layer_name(layer);
-}
+const char *mu__layer_path(const mu_layer *layer) { return layer->path ? layer->path : mu_layer_name(layer); }
 
 // A model that is not part of another leaves its own name out of the weights' names, as Keras's files do.
 static const char *path_of_weights(const mu_layer *layer)
@@ -200,10 +197,10 @@ mu_status mu__layer_name_sublayers(mu_layer *layer, const char *function)
         mu_layer *sublayer = layer->sublayers.items[i];
         const int other = sublayer->name ? sublayer_named(layer, sublayer->name, sublayer) : -1;
         if (other >= 0)
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: layers %d and %d are both named '%s'; names must differ, as weights are saved under "
-                             "them",
-                             function, MU_MIN(other, (int)i), MU_MAX(other, (int)i), sublayer->name);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "%s: layers %d and %d are both named '%s'; names must differ, as weights are saved under them",
+                function, MU_MIN(other, (int)i), MU_MAX(other, (int)i), sublayer->name);
         MU_TRY(choose_name(layer, sublayer));
     }
     for (size_t i = 0; i < layer->sublayers.n; i++)
@@ -283,17 +280,11 @@ mu_status mu_layer_set_trainable(mu_layer *layer, bool trainable)
     return MU_OK;
 }
 
-bool mu_layer_is_trainable(const mu_layer *layer)
-{
-    return layer && !layer->frozen;
-}
+bool mu_layer_is_trainable(const mu_layer *layer) { return layer && !layer->frozen; }
 
 // ---- Calls --------------------------------------------------------------------------------------
 
-static bool is_integer(const mu_tensor *tensor)
-{
-    return tensor->dtype == MU_I32 || tensor->dtype == MU_I64;
-}
+static bool is_integer(const mu_tensor *tensor) { return tensor->dtype == MU_I32 || tensor->dtype == MU_I64; }
 
 // A tensor in the type that the layer computes in. What models are given becomes floatx, the type of inputs, which
 // their layers convert further. Integers stay where the layer only moves elements or takes them.
@@ -304,8 +295,8 @@ static mu_tensor *convert_input(const mu_layer *layer, mu_tensor *tensor)
     if (keeps || (is_integer(tensor) && mu__layer_takes_integers(layer)) ||
         ((layer->ops->takes_strings || layer->trainer) && mu__has_strings(tensor)))
         return tensor;
-    return mu_cast(tensor, mu__layer_only_calls(layer) || layer->ops->no_autocast ? mu__floatx()
-                                                                                  : layer->policy.compute);
+    return mu_cast(tensor,
+                   mu__layer_only_calls(layer) || layer->ops->no_autocast ? mu__floatx() : layer->policy.compute);
 }
 
 mu_value *mu__layer_convert(const mu_layer *layer, mu_value *inputs)
@@ -407,7 +398,9 @@ static mu_value *call_model(mu_layer *layer, mu_value *inputs, const mu_call_con
     mu_value *output_mask = NULL;
     if (mu__masks_lend(inputs, context->mask) != MU_OK)
         return NULL;
-    const mu_call_context inner = {.training = context->training, .mask = context->mask, .output_mask = &output_mask,
+    const mu_call_context inner = {.training = context->training,
+                                   .mask = context->mask,
+                                   .output_mask = &output_mask,
                                    .training_left_out = context->training_left_out};
     mu_value *outputs = layer->ops->call(layer, inputs, &inner);
     mu__masks_take_back(inputs, context->mask);
@@ -486,14 +479,15 @@ static mu_value *run_layer(mu_layer *layer, mu_value *inputs, const mu_call_cont
 // One call of such a layer with masks, from which one of rows is hidden unless the layer, or one inside, asks for it.
 static mu_value *call_layer(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
 {
-    const bool hides = !layer->ops->asks_for_rows && !layer->ops->asks_sublayer &&
-                       mu__mask_has_rows(inputs, context->mask);
+    const bool hides =
+        !layer->ops->asks_for_rows && !layer->ops->asks_sublayer && mu__mask_has_rows(inputs, context->mask);
     mu_value *seen = hides ? mu__mask_without_rows(inputs, context->mask) : context->mask;
-    mu_value *output_mask = mu__layer_is_own(layer)   ? &unsaid
-                            : layer->ops->passes_mask ? mu__mask_join(seen)
-                                                      : NULL;
-    const mu_call_context inner = {.training = context->training, .mask = seen, .output_mask = &output_mask,
-                                   .reverse = context->reverse, .training_left_out = context->training_left_out};
+    mu_value *output_mask = mu__layer_is_own(layer) ? &unsaid : layer->ops->passes_mask ? mu__mask_join(seen) : NULL;
+    const mu_call_context inner = {.training = context->training,
+                                   .mask = seen,
+                                   .output_mask = &output_mask,
+                                   .reverse = context->reverse,
+                                   .training_left_out = context->training_left_out};
     mu_value *outputs = mu__pending() ? NULL : run_layer(layer, inputs, &inner);
     if (outputs && hides && !output_mask)
         output_mask = mu__mask_of_rows(outputs);
@@ -504,14 +498,16 @@ static mu_status check_call(const mu_layer *layer, const mu_value *inputs, const
 {
     const int n = mu__value_flatten(inputs, NULL, 0);
     if (context->reverse && !layer->ops->takes_reverse)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is called with .reverse, but a %s has no reverse; leave it "
-                         "out, or call a layer of mu_reversible_embedding", mu_layer_name(layer),
-                         mu__layer_keras_class(layer));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' is called with .reverse, but a %s has no reverse; leave it out, or call a layer "
+                         "of mu_reversible_embedding",
+                         mu_layer_name(layer), mu__layer_keras_class(layer));
     return n == 1 || layer->ops->takes_several
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "layer '%s' (%s) takes one tensor; it was given %d. Join them with "
-                           "mu_concat or mu_concatenate, or make a model that has an mu_input for each with "
-                           "mu_model_new", mu_layer_name(layer), mu__layer_keras_class(layer), n);
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "layer '%s' (%s) takes one tensor; it was given %d. Join them with mu_concat or "
+                           "mu_concatenate, or make a model that has an mu_input for each with mu_model_new",
+                           mu_layer_name(layer), mu__layer_keras_class(layer), n);
 }
 
 mu_value *mu__layer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context, mu_value **mask)
@@ -545,12 +541,11 @@ mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int 
     return mu__error(MU_INVALID_ARGUMENT,
                      "layer '%s' takes inputs of rank %d%s with the batch axis first; it was given %s. %s",
                      mu_layer_name(layer), low, high > low ? " or more" : "", mu__shape_text(input, text),
-                     input->rank > low                    ? "mu_flatten or mu_reshape joins axes"
-                     : low == 3 && input->rank == low - 1 ? "A recurrent layer in front gives all of its steps with "
-                                                            ".return_sequences = true; mu_dataset_batch gives samples "
-                                                            "a batch axis, mu_reshape any other"
-                                                          : "mu_dataset_batch gives samples a batch axis, mu_reshape "
-                                                            "any other");
+                     input->rank > low ? "mu_flatten or mu_reshape joins axes"
+                     : low == 3 && input->rank == low - 1
+                         ? "A recurrent layer in front gives all of its steps with .return_sequences = true; "
+                           "mu_dataset_batch gives samples a batch axis, mu_reshape any other"
+                         : "mu_dataset_batch gives samples a batch axis, mu_reshape any other");
 }
 
 mu_status mu__need_declared(const char *input, const mu_shape *declared, const mu_tensor *x)
@@ -558,11 +553,12 @@ mu_status mu__need_declared(const char *input, const mu_shape *declared, const m
     char wanted[MU_SHAPE_TEXT], seen[MU_SHAPE_TEXT];
     bool fits = declared->rank == x->shape.rank;
     for (int i = 1; fits && i < declared->rank; i++)
-        fits = declared->dims[i] == x->shape.dims[i] || declared->dims[i] == MU_UNKNOWN ||
-               x->shape.dims[i] == MU_UNKNOWN;
+        fits =
+            declared->dims[i] == x->shape.dims[i] || declared->dims[i] == MU_UNKNOWN || x->shape.dims[i] == MU_UNKNOWN;
     return fits ? MU_OK
-                : mu__error(MU_INVALID_ARGUMENT, "the model's input '%s' has shape %s and was given %s; give what "
-                            "mu_input says, or mu_input the shape of a sample, with MU_UNKNOWN for axes that vary",
+                : mu__error(MU_INVALID_ARGUMENT,
+                            "the model's input '%s' has shape %s and was given %s; give what mu_input says, or "
+                            "mu_input the shape of a sample, with MU_UNKNOWN for axes that vary",
                             input, mu__shape_text(declared, wanted), mu__shape_text(&x->shape, seen));
 }
 

@@ -40,7 +40,7 @@ mu_status mu__layer_policy_from_json(const json_t *json, bool moves_integers, mu
 // A sublayer under the name that mu_layer_set_attribute gave it.
 typedef struct mu_attribute {
     char *name;
-    mu_layer *layer;             // among the sublayers, which retain it
+    mu_layer *layer; // among the sublayers, which retain it
 } mu_attribute;
 
 // How many sublayers and attributes a layer has.
@@ -51,46 +51,58 @@ typedef struct mu_layer_parts {
 struct mu_layer {
     mu_object object;
     const mu_layer_ops *ops;
-    void *args;                  // the class's options (mu__fields_keep); NULL: none
-    char *name;                  // the user's, else chosen by the first model that the layer is part of; NULL: not yet
-    char *path;                  // the names of the models around it and its own, which its weights' names begin with
-    atomic_bool built;           // set after all that the build has made (layer.c)
-    bool frozen;                 // its weights are not trained
-    bool has_rate_factor;        // the weights, made or to come, get `rate_factor` (mu_variable)
+    void *args;           // the class's options (mu__fields_keep); NULL: none
+    char *name;           // the user's, else chosen by the first model that the layer is part of; NULL: not yet
+    char *path;           // the names of the models around it and its own, which its weights' names begin with
+    atomic_bool built;    // set after all that the build has made (layer.c)
+    bool frozen;          // its weights are not trained
+    bool has_rate_factor; // the weights, made or to come, get `rate_factor` (mu_variable)
     double rate_factor;
     mu_layer_policy policy;
-    mu_regularizer *activity;    // penalty on the outputs; retained; NULL: none
-    mu_shape input, output;      // of the first tensor, when built and last called; batch axis unknown
-    struct { mu_weight *items; size_t n, capacity; } weights;    // in Keras's order
-    struct { mu_layer **items; size_t n, capacity; } sublayers;  // retained, in the order of their weights
-    struct { mu_attribute *items; size_t n, capacity; } attributes;  // by which some sublayers are known
+    mu_regularizer *activity; // penalty on the outputs; retained; NULL: none
+    mu_shape input, output;   // of the first tensor, when built and last called; batch axis unknown
+    struct {
+        mu_weight *items;
+        size_t n, capacity;
+    } weights; // in Keras's order
+    struct {
+        mu_layer **items;
+        size_t n, capacity;
+    } sublayers; // retained, in the order of their weights
+    struct {
+        mu_attribute *items;
+        size_t n, capacity;
+    } attributes;                // by which some sublayers are known
     mu_layer_parts before_build; // what it had when its build began; the rest is build's
-    struct { mu_metric **items; size_t n, capacity; } metrics;   // that its call updates; retained
-    void *state;                 // of the class; ops->release frees it
-    json_t *entry;               // of a registered class: the configuration that it was made of; owned; NULL: none
-    mu_strategy *strategy;       // of a model: in whose scope it was made; retained
-    mu_trainer *trainer;         // of a model: what compile and fit keep; owned
+    struct {
+        mu_metric **items;
+        size_t n, capacity;
+    } metrics;             // that its call updates; retained
+    void *state;           // of the class; ops->release frees it
+    json_t *entry;         // of a registered class: the configuration that it was made of; owned; NULL: none
+    mu_strategy *strategy; // of a model: in whose scope it was made; retained
+    mu_trainer *trainer;   // of a model: what compile and fit keep; owned
 };
 
 struct mu_layer_ops {
     mu_class class;
-    bool takes_integers;       // inputs stay integers, which float32 could not represent exactly
-    bool takes_strings;        // and strings stay strings
-    bool takes_several;        // inputs may be several tensors; else they are one
-    bool keeps_type;           // any type, which its output has too; the next layer decides on takes_integers
-    bool asks_sublayer;        // its first sublayer decides on takes_integers
-    bool takes_reverse;        // may be called with .reverse
-    bool typed_by_mode;        // in output mode "int" Keras's layer has the type int64
-    bool no_autocast;          // floats and weights keep their types (Keras's autocast=False)
-    int axes;                  // number of spatial axes of the input, where that is what classes differ in; else 0
-    bool passes_mask;          // the mask of the input is the mask of the output (Keras's supports_masking); of several
-                               // inputs a step counts that counts in any, if all have masks
-    bool asks_for_rows;        // its call computes with the batch's other rows, so a mask may be one of whole rows
+    bool takes_integers; // inputs stay integers, which float32 could not represent exactly
+    bool takes_strings;  // and strings stay strings
+    bool takes_several;  // inputs may be several tensors; else they are one
+    bool keeps_type;     // any type, which its output has too; the next layer decides on takes_integers
+    bool asks_sublayer;  // its first sublayer decides on takes_integers
+    bool takes_reverse;  // may be called with .reverse
+    bool typed_by_mode;  // in output mode "int" Keras's layer has the type int64
+    bool no_autocast;    // floats and weights keep their types (Keras's autocast=False)
+    int axes;            // number of spatial axes of the input, where that is what classes differ in; else 0
+    bool passes_mask;    // the mask of the input is the mask of the output (Keras's supports_masking); of several
+                         // inputs a step counts that counts in any, if all have masks
+    bool asks_for_rows;  // its call computes with the batch's other rows, so a mask may be one of whole rows
     // host_spec makes the layer one that runs on the host, before the step that the rest of its model is (host_part.h):
     // it fills the type and shape of the output for n inputs of these types and shapes, where axes may be unknown.
     // NULL: the layer is made of ops.
     mu_status (*host_spec)(const mu_layer *layer, int n, const mu_spec *in, mu_spec *out);
-    const mu_cell_ops *cell;   // of a cell of recurrent layers (recurrent.h); NULL: it is none
+    const mu_cell_ops *cell; // of a cell of recurrent layers (recurrent.h); NULL: it is none
     // make completes a new layer: its sublayers and its state. Optional.
     mu_status (*make)(mu_layer *layer);
     // build makes the weights for n input tensors of these shapes (batch axis unknown). Optional: none are needed.
@@ -98,7 +110,7 @@ struct mu_layer_ops {
     // call applies the layer; the result belongs to the pool, NULL on error. Tensors in `inputs` have the type that the
     // layer computes in; with takes_integers or keeps_type, integers stay as they are.
     mu_value *(*call)(mu_layer *layer, mu_value *inputs, const mu_call_context *context);
-    void (*release)(mu_layer *layer);  // frees `state`; optional
+    void (*release)(mu_layer *layer); // frees `state`; optional
     // adapt learns from the inputs that a dataset has. NULL: there is nothing to learn.
     mu_status (*adapt)(mu_layer *layer, mu_dataset *data);
 };
@@ -112,13 +124,10 @@ extern const mu_layer_ops mu__sequential_ops, mu__functional_ops, mu__stacked_rn
 
 // A class of layers and the function mu_WORD_with that makes such layers: its word in layers.def, its name in snake
 // case, Keras's class, its struct of options, their fields and `complete` (or NULL), and members of mu_layer_ops.
-#define MU_LAYER_CLASS(word, snake, keras_class, args_type, args_fields, completer, ...)                              \
-    const mu_layer_ops mu__##word##_ops = {                                                                           \
-        .class = {snake, keras_class, "mu_" #word, MU_OPTIONS(args_type), args_fields, completer}, __VA_ARGS__};      \
-    mu_layer *mu_##word##_with(const args_type *args)                                                                 \
-    {                                                                                                                 \
-        return mu__layer_make(&mu__##word##_ops, args);                                                               \
-    }
+#define MU_LAYER_CLASS(word, snake, keras_class, args_type, args_fields, completer, ...)                         \
+    const mu_layer_ops mu__##word##_ops = {                                                                      \
+        .class = {snake, keras_class, "mu_" #word, MU_OPTIONS(args_type), args_fields, completer}, __VA_ARGS__}; \
+    mu_layer *mu_##word##_with(const args_type *args) { return mu__layer_make(&mu__##word##_ops, args); }
 
 extern mu_type mu__layer_type;
 
@@ -187,18 +196,18 @@ void mu__layer_set_rate(mu_layer *layer, double factor);
 // mu__layer_rename sets the path, and renames the weights and sublayers accordingly.
 mu_status mu__layer_rename(mu_layer *layer, const char *around);
 const char *mu__layer_path(const mu_layer *layer);
-char *mu__weight_path(const mu_layer *layer, const char *name);  // of a weight; free with mu__free, NULL on error
+char *mu__weight_path(const mu_layer *layer, const char *name); // of a weight; free with mu__free, NULL on error
 // mu__layer_given returns what a layer was given besides what its build added; mu__layer_drop_built takes the latter
 // away again (sublayers.c).
 mu_layer_parts mu__layer_given(const mu_layer *layer);
 void mu__layer_drop_built(mu_layer *layer);
-bool mu__layer_is_own(const mu_layer *layer);  // of mu_layer_new or mu_model_subclass (subclassed.c)
-bool mu__layer_only_calls(const mu_layer *layer);  // a functional or sequential model, which only calls its layers
-const char *mu__layer_attribute_of(const mu_layer *layer, const mu_layer *sublayer);  // NULL: it has none
-const char *mu__layer_class(const mu_layer *layer);  // its class in snake case, for names
-const char *mu__layer_keras_class(const mu_layer *layer);  // Keras's name of it, for people; of one's own layers theirs
+bool mu__layer_is_own(const mu_layer *layer);     // of mu_layer_new or mu_model_subclass (subclassed.c)
+bool mu__layer_only_calls(const mu_layer *layer); // a functional or sequential model, which only calls its layers
+const char *mu__layer_attribute_of(const mu_layer *layer, const mu_layer *sublayer); // NULL: it has none
+const char *mu__layer_class(const mu_layer *layer);       // its class in snake case, for names
+const char *mu__layer_keras_class(const mu_layer *layer); // Keras's name of it, for people; of one's own layers theirs
 bool mu__layer_takes_integers(const mu_layer *layer);
-bool mu__layer_is_built(const mu_layer *layer);  // the layer and all of its sublayers
+bool mu__layer_is_built(const mu_layer *layer); // the layer and all of its sublayers
 // mu__layer_parameters counts the elements of the layer's weights, each weight once; 0 on error.
 int64_t mu__layer_parameters(const mu_layer *layer, bool trainable_only);
 
@@ -209,15 +218,16 @@ typedef mu_tensor *mu_weight_adapt(const mu_layer *layer, mu_tensor *drawn);
 typedef struct mu_weight_options {
     const void *initializer, *regularizer, *constraint;
     bool not_trainable;
-    bool no_autocast;          // reads keep the weight's type, whatever the layer computes in
-    bool state;                // of a stateful layer: no weight, and the same value on all replicas
+    bool no_autocast; // reads keep the weight's type, whatever the layer computes in
+    bool state;       // of a stateful layer: no weight, and the same value on all replicas
     // NULL: what is drawn is the first value. An assignment to the weight would change the copy of one replica, if the
     // layer is built in a function that runs on several.
     mu_weight_adapt *adapt;
 } mu_weight_options;
 // Those that a class's struct has for a weight, and those of a weight for which it has none.
-#define MU_OPTIONS_OF(args, weight)                                                                  \
-    (&(mu_weight_options){.initializer = (args)->weight##_initializer, .regularizer = (args)->weight##_regularizer, \
+#define MU_OPTIONS_OF(args, weight)                                    \
+    (&(mu_weight_options){.initializer = (args)->weight##_initializer, \
+                          .regularizer = (args)->weight##_regularizer, \
                           .constraint = (args)->weight##_constraint})
 #define MU_WEIGHT_OPTIONS(...) (&(mu_weight_options){__VA_ARGS__})
 
@@ -234,8 +244,8 @@ mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed);
 mu_tensor *mu__weight_next_seed(const mu_layer *layer);
 // mu__weight_share adds the weight of a sublayer under a name.
 mu_status mu__weight_share(mu_layer *layer, const char *name, mu_variable *variable);
-mu_variable *mu__weight_named(const mu_layer *layer, const char *name);  // NULL: there is none
-mu_tensor *mu__weight_read(const mu_layer *layer, const char *name);     // NULL without an error: there is none
+mu_variable *mu__weight_named(const mu_layer *layer, const char *name); // NULL: there is none
+mu_tensor *mu__weight_read(const mu_layer *layer, const char *name);    // NULL without an error: there is none
 
 // mu__layer_collect adds the variables of a layer and its sublayers to a list, each once. Borrowed; free the items.
 typedef enum mu_weight_choice { MU_WEIGHTS_TRAINABLE, MU_WEIGHTS_ALL, MU_WEIGHTS_AND_SEEDS } mu_weight_choice;
@@ -261,7 +271,7 @@ bool mu__is_registered_json(const json_t *json);
 bool mu__is_keras_json(const json_t *json);
 mu_layer *mu__registered_from(const json_t *json);
 json_t *mu__registered_json(const mu_layer *layer);
-mu_layer *mu__own_like(const mu_layer *layer);  // a new one of the same functions (subclassed.c)
+mu_layer *mu__own_like(const mu_layer *layer); // a new one of the same functions (subclassed.c)
 
 // Checks for `build`; both name the layer. Errors: INVALID_ARGUMENT.
 mu_status mu__need_input_rank(const mu_layer *layer, const mu_shape *input, int low, int high);
@@ -274,18 +284,18 @@ mu_status mu__need_declared(const char *input, const mu_shape *declared, const m
 mu_tensor *mu__as_declared(const char *input, const mu_shape *declared, mu_tensor *x);
 // mu__need_spatial is the `build` of layers without weights whose input is [batch, ops->axes spatial axes, channels].
 mu_status mu__need_spatial(mu_layer *layer, int n, const mu_shape *input);
-extern const char *const mu__paddings[];  // "valid", "same"
+extern const char *const mu__paddings[]; // "valid", "same"
 // mu__convolve convolves x [batch, `axes` spatial axes, channels]; of the options it reads strides and dilations per
 // axis, padding and groups. mu__kernel_shape returns the shape of a kernel of these sizes along the layer's spatial
 // axes.
 mu_tensor *mu__convolve(int axes, mu_tensor *x, mu_tensor *kernel, const mu_conv_args *args);
 mu_shape mu__kernel_shape(const mu_layer *layer, const int *sizes, int64_t rows, int64_t columns);
 // The options of a window that moves over spatial axes, with which all convolutions begin.
-#define MU_WINDOW_FIELDS(type, axes, padding_words)                                   \
-    MU_FIELD_PER_AXIS(type, kernel_size, axes, .limit = MU_POSITIVE),                 \
-    MU_FIELD_PER_AXIS(type, strides, axes, .limit = MU_POSITIVE, .number = 1),        \
-    MU_FIELD_PER_AXIS(type, dilation_rate, axes, .limit = MU_POSITIVE, .number = 1),  \
-    MU_FIELD(type, padding, CHOICE, .text = "valid", .choices = padding_words)
+#define MU_WINDOW_FIELDS(type, axes, padding_words)                                      \
+    MU_FIELD_PER_AXIS(type, kernel_size, axes, .limit = MU_POSITIVE),                    \
+        MU_FIELD_PER_AXIS(type, strides, axes, .limit = MU_POSITIVE, .number = 1),       \
+        MU_FIELD_PER_AXIS(type, dilation_rate, axes, .limit = MU_POSITIVE, .number = 1), \
+        MU_FIELD(type, padding, CHOICE, .text = "valid", .choices = padding_words)
 
 // mu__encode_tokens encodes integers below `depth`: "one_hot", "multi_hot" or "count" (layers_preprocessing.c).
 mu_tensor *mu__encode_tokens(mu_tensor *tokens, int64_t depth, const char *mode);
@@ -298,7 +308,7 @@ mu_status mu__adapt_empty(mu_layer *layer);
 
 // mu__unit_norm divides x by its Euclidean norm along an axis, where that is above 1e-12.
 mu_tensor *mu__unit_norm(mu_tensor *x, int axis);
-mu_tensor *mu__activate(const char *activation, mu_tensor *x);  // NULL or "linear": x itself
+mu_tensor *mu__activate(const char *activation, mu_tensor *x); // NULL or "linear": x itself
 // mu__softmax returns the softmax of x along an axis. Both note the logits of a softmax or a sigmoid for losses, as
 // Keras does: probabilities near 0 and 1 have lost their digits. NULL on error.
 mu_tensor *mu__softmax(mu_tensor *x, int axis);

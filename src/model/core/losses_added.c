@@ -8,12 +8,15 @@
 
 typedef struct layer_loss {
     const mu_layer *layer;
-    mu_tensor *loss;             // retained
+    mu_tensor *loss; // retained
 } layer_loss;
 
 typedef struct added_list {
     mu_object object;
-    struct { layer_loss *items; size_t n, capacity; } losses;
+    struct {
+        layer_loss *items;
+        size_t n, capacity;
+    } losses;
 } added_list;
 
 static void destroy_list(void *object)
@@ -91,16 +94,17 @@ mu_status mu_layer_add_loss(mu_layer *layer, mu_tensor *loss)
     MU_TRY(mu__need(layer, "mu_layer_add_loss: the layer"));
     MU_TRY(mu__need(loss, "mu_layer_add_loss: the loss"));
     if (mu_tensor_rank(loss) != 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_layer_add_loss: the loss of layer '%s' has shape %s; it must be a "
-                         "scalar, such as its mean (mu_reduce_mean)", mu_layer_name(layer),
-                         mu__shape_text(&loss->shape, text));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_layer_add_loss: the loss of layer '%s' has shape %s; it must be a scalar, such as its "
+                         "mean (mu_reduce_mean)",
+                         mu_layer_name(layer), mu__shape_text(&loss->shape, text));
     return add(layer, mu_cast(loss, mu__floatx()));
 }
 
 // ---- All of a model -----------------------------------------------------------------------------
 
 typedef struct loss_list {
-    mu_tensor **items;           // borrowed
+    mu_tensor **items; // borrowed
     size_t n, capacity;
 } loss_list;
 

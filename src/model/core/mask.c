@@ -98,10 +98,11 @@ mu_tensor *mu__step_mask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, i
         return NULL;
     if (mask->shape.rank == n_axes && fits(x, mask, n_axes))
         return spread(mask, x, n_axes);
-    mu__error(MU_INVALID_ARGUMENT, "layer '%s': its mask has shape %s and its input %s; the mask must have the first "
-              "%d axes of the input, because it says which steps count. Give such a mask (.mask), or none: "
-              ".masks = mu_list_of(0, NULL)", mu_layer_name(layer), mu__shape_text(&mask->shape, seen),
-              mu__shape_text(&x->shape, wanted), MU_MIN(n_axes, x->shape.rank));
+    mu__error(MU_INVALID_ARGUMENT,
+              "layer '%s': its mask has shape %s and its input %s; the mask must have the first %d axes of the input, "
+              "because it says which steps count. Give such a mask (.mask), or none: .masks = mu_list_of(0, NULL)",
+              mu_layer_name(layer), mu__shape_text(&mask->shape, seen), mu__shape_text(&x->shape, wanted),
+              MU_MIN(n_axes, x->shape.rank));
     return NULL;
 }
 

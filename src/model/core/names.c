@@ -111,24 +111,26 @@ static mu_status not_found(const mu_value *map, const mu_name_list *names, const
     char given[MU_NAME_LIST_TEXT], known[MU_NAME_LIST_TEXT];
     MU_TRY(keys_text(map, given));
     mu__name_list_text(names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "the %s are a map with the keys %s, which lacks '%s'; the model has the "
-                     "names %s", what, given, name, known);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "the %s are a map with the keys %s, which lacks '%s'; the model has the names %s", what, given,
+                     name, known);
 }
 
 static mu_status not_known(const mu_name_list *names, const char *what, const char *key)
 {
     char known[MU_NAME_LIST_TEXT];
     mu__name_list_text(names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "the %s are a map with the key '%s', but the model has no output of this "
-                     "name; its outputs are %s", what, key, known);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "the %s are a map with the key '%s', but the model has no output of this name; its outputs are %s",
+                     what, key, known);
 }
 
 mu_status mu__indices_by_name(const mu_value *map, const mu_name_list *names, mu_name_rule rule, const char *what,
-                             int *indices)
+                              int *indices)
 {
     if (!mu__is_flat_map(map))
-        return mu__error(MU_INVALID_ARGUMENT, "the %s are a map of which a part is not one tensor; give a tensor for "
-                         "each name", what);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the %s are a map of which a part is not one tensor; give a tensor for each name", what);
     for (size_t i = 0; i < names->n; i++)
         indices[i] = -1;
     for (int k = 0; k < map->n; k++) {

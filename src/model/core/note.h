@@ -8,18 +8,18 @@
 
 typedef enum mu_note_kind {
     MU_NOTE_MASK = 1,
-    MU_NOTE_LENT_MASK = 2,       // what a call was given: NULL, too
-    MU_NOTE_SIGMOID = 4,         // the tensor is the sigmoid of this one
-    MU_NOTE_SOFTMAX = 8,         // its softmax along an axis
+    MU_NOTE_LENT_MASK = 2, // what a call was given: NULL, too
+    MU_NOTE_SIGMOID = 4,   // the tensor is the sigmoid of this one
+    MU_NOTE_SOFTMAX = 8,   // its softmax along an axis
 } mu_note_kind;
 
 typedef struct mu_note {
     mu_object object;
-    struct mu_note *older, *newer;  // in its list
-    mu_tensor *tensor;           // retained; NULL: the note has been taken back
-    mu_tensor *noted;            // the mask or the logits; retained
+    struct mu_note *older, *newer; // in its list
+    mu_tensor *tensor;             // retained; NULL: the note has been taken back
+    mu_tensor *noted;              // the mask or the logits; retained
     mu_note_kind kind;
-    int axis;                    // of a softmax, counted from the first
+    int axis; // of a softmax, counted from the first
 } mu_note;
 
 // mu__note_keep makes a note of this thread; NULL on error. mu__note_of returns the newest note on a tensor of one of

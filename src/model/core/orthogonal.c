@@ -20,8 +20,10 @@ mu_tensor *mu__orthogonal(mu_tensor *seed, mu_dtype dtype, const mu_shape *shape
     for (int i = 0; i + 1 < shape->rank; i++)
         rows *= shape->dims[i];
     if (shape->rank < 2) {
-        mu__error(MU_INVALID_ARGUMENT, "the initializer 'orthogonal' makes matrices, and a weight has %d ax%ss; choose "
-                  "another initializer for it", shape->rank, shape->rank == 1 ? "i" : "e");
+        mu__error(
+            MU_INVALID_ARGUMENT,
+            "the initializer 'orthogonal' makes matrices, and a weight has %d ax%ss; choose another initializer for it",
+            shape->rank, shape->rank == 1 ? "i" : "e");
         return NULL;
     }
     const int64_t columns = shape->dims[shape->rank - 1];

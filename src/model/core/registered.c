@@ -14,7 +14,10 @@ typedef struct registered_class {
 } registered_class;
 
 // Of the process; classes are added and never taken away.
-static struct { registered_class *items; size_t n, capacity; } classes;
+static struct {
+    registered_class *items;
+    size_t n, capacity;
+} classes;
 static pthread_mutex_t registering = PTHREAD_MUTEX_INITIALIZER;
 
 // With the lock held: adding a class may move the items.
@@ -43,9 +46,9 @@ mu_status mu_register_layer(const char *registered_name, mu_layer *(*from_config
         return mu_error_code();
     MU_TRY(mu__need(registered_name, "mu_register_layer: the name"));
     if (!from_config || !*registered_name)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_register_layer: %s", from_config ? "the name is empty; give that of "
-                         "the file's \"registered_name\"" : "from_config is NULL; give the function that makes the "
-                         "layer");
+        return mu__error(MU_INVALID_ARGUMENT, "mu_register_layer: %s",
+                         from_config ? "the name is empty; give that of the file's \"registered_name\""
+                                     : "from_config is NULL; give the function that makes the layer");
     registered_class class = {.name = mu__strdup(registered_name), .from_config = from_config, .arg = arg};
     if (!class.name)
         return mu_error_code();
@@ -56,9 +59,11 @@ mu_status mu_register_layer(const char *registered_name, mu_layer *(*from_config
     pthread_mutex_unlock(&registering);
     if (!added || status != MU_OK)
         mu__free(class.name);
-    return added || same ? status
-                         : mu__error(MU_ALREADY_EXISTS, "mu_register_layer: another function is registered for "
-                                     "'%.80s'; register each class once", registered_name);
+    return added || same
+               ? status
+               : mu__error(MU_ALREADY_EXISTS,
+                           "mu_register_layer: another function is registered for '%.80s'; register each class once",
+                           registered_name);
 }
 
 // Keras's own layers have no registered name, and are not found by that of their class.
@@ -105,8 +110,8 @@ static mu_status complete(mu_layer *layer, const json_t *json)
     layer->entry = entry_of(json);
     if (json_is_false(json_object_get(config, "trainable")))
         mu_layer_set_trainable(layer, false);
-    return layer->entry ? mu_error_code() : mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the configuration of a "
-                                                      "registered layer");
+    return layer->entry ? mu_error_code()
+                        : mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the configuration of a registered layer");
 }
 
 // Calls the function of the program, which may clone and load models itself.
@@ -132,12 +137,13 @@ mu_layer *mu__registered_from(const json_t *json)
     mu_layer *layer = call_from_config(&known, config);
     if (mu__pending())
         return NULL;
-    const char *wrong = !layer ? "NULL without an error; return a layer, or NULL after mu_fail(code, reason)"
-                        : !mu__layer_is_own(layer) ? "a layer of another class; return one of mu_layer_new"
-                        : layer->entry ? "a layer that it has returned before; make one for each configuration"
-                        : mu__layer_is_built(layer) ? "a layer that has its weights already; make a new one, and "
-                                                      "leave its first call to the model"
-                                                    : NULL;
+    const char *wrong =
+        !layer                     ? "NULL without an error; return a layer, or NULL after mu_fail(code, reason)"
+        : !mu__layer_is_own(layer) ? "a layer of another class; return one of mu_layer_new"
+        : layer->entry             ? "a layer that it has returned before; make one for each configuration"
+        : mu__layer_is_built(layer)
+            ? "a layer that has its weights already; make a new one, and leave its first call to the model"
+            : NULL;
     if (wrong) {
         mu__error(MU_INVALID_ARGUMENT, "mu_layer_from_config: the function that is registered for '%.80s' returned %s",
                   known.name, wrong);

@@ -47,11 +47,14 @@ static mu_tensor *sums(const void *arguments, mu_tensor *x)
     return sum;
 }
 
-static const mu_weight_option_ops
-    l1_ops = {.class = {"l1", "L1", "mu_l1", MU_OPTIONS(sum_args), l1_fields, NULL}, .apply = sums},
-    l2_ops = {.class = {"l2", "L2", "mu_l2", MU_OPTIONS(sum_args), l2_fields, NULL}, .apply = sums},
-    l1_l2_ops = {.class = {"l1_l2", "L1L2", "mu_l1_l2", MU_OPTIONS(sum_args), l1_l2_fields, NULL}, .alias = "l1l2",
-                 .apply = sums};
+static const mu_weight_option_ops l1_ops = {.class = {"l1", "L1", "mu_l1", MU_OPTIONS(sum_args), l1_fields, NULL},
+                                            .apply = sums},
+                                  l2_ops = {.class = {"l2", "L2", "mu_l2", MU_OPTIONS(sum_args), l2_fields, NULL},
+                                            .apply = sums},
+                                  l1_l2_ops = {
+                                      .class = {"l1_l2", "L1L2", "mu_l1_l2", MU_OPTIONS(sum_args), l1_l2_fields, NULL},
+                                      .alias = "l1l2",
+                                      .apply = sums};
 
 static mu_regularizer *make(const mu_weight_option_ops *ops, const void *args)
 {
@@ -97,8 +100,9 @@ static mu_tensor *orthogonal(const void *arguments, mu_tensor *weight)
     const bool columns = strcmp(args->mode, "columns") == 0;
     char seen[MU_SHAPE_TEXT];
     if (mu_tensor_rank(weight) != 2) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_orthogonal_regularizer: the weight has shape %s; only matrices have rows "
-                  "and columns", mu__shape_text(&weight->shape, seen));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_orthogonal_regularizer: the weight has shape %s; only matrices have rows and columns",
+                  mu__shape_text(&weight->shape, seen));
         return NULL;
     }
     const int along = columns ? 0 : 1;
@@ -107,7 +111,7 @@ static mu_tensor *orthogonal(const void *arguments, mu_tensor *weight)
     mu_tensor *unit = mu_divide(weight, mu_maximum(norm, mu_constant(weight->dtype, 1e-7)));
     mu_tensor *all = mu_reduce_sum(mu_abs(mu_matmul_transposed(unit, unit, columns, !columns)), MU_ALL_AXES);
     mu_tensor *others = mu_subtract(all, mu_reduce_sum(mu_square(unit), MU_ALL_AXES));
-    mu_tensor *n = mu_cast(mu_dim_size(weight, 1 - along), weight->dtype);  // of outputs unknown in traces
+    mu_tensor *n = mu_cast(mu_dim_size(weight, 1 - along), weight->dtype); // of outputs unknown in traces
     return times(mu_divide_no_nan(others, mu_multiply(n, mu_subtract(n, one))), args->factor);
 }
 
@@ -119,8 +123,9 @@ static const mu_weight_option_ops orthogonal_ops = {
 
 mu_regularizer *mu_orthogonal_regularizer(double factor, const char *mode)
 {
-    return make(&orthogonal_ops, &(orthogonal_args){.size = sizeof(orthogonal_args), .given = ".factor",
-                                                    .factor = factor, .mode = mode});
+    return make(
+        &orthogonal_ops,
+        &(orthogonal_args){.size = sizeof(orthogonal_args), .given = ".factor", .factor = factor, .mode = mode});
 }
 
 // ---- Of the program's own -----------------------------------------------------------------------
@@ -129,8 +134,8 @@ static mu_status own_complete(void *args)
 {
     return ((const mu_own_weight_function_args *)args)->apply
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "mu_regularizer_new: .apply is NULL; give the function that computes "
-                           "the penalty");
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "mu_regularizer_new: .apply is NULL; give the function that computes the penalty");
 }
 
 MU_WEIGHT_OPTION(regularizer_new, "regularizer", NULL, NULL, mu_regularizer, mu__regularizer_kind,
@@ -139,5 +144,6 @@ MU_WEIGHT_OPTION(regularizer_new, "regularizer", NULL, NULL, mu_regularizer, mu_
 static const mu_weight_option_ops *const classes[] = {&l1_ops, &l2_ops, &l1_l2_ops, &orthogonal_ops, NULL};
 mu_weight_option_kind mu__regularizer_kind = {
     .type = {.name = "regularizer", .destroy = mu__weight_option_destroy},
-    .module = "keras.regularizers", .classes = classes,
+    .module = "keras.regularizers",
+    .classes = classes,
 };

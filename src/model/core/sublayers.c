@@ -85,21 +85,27 @@ static mu_status check_attribute(const mu_layer *layer, const char *name, const 
     MU_TRY(mu__need(name, "mu_layer_set_attribute: the name"));
     MU_TRY(mu__need(sublayer, "mu_layer_set_attribute: the sublayer"));
     if (!*name || strchr(name, '/'))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the name is '%.60s'; it must not be empty or have a '/', as files "
-                         "have paths of such names", function, name);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: the name is '%.60s'; it must not be empty or have a '/', as files have paths of such names", function,
+            name);
     if (layer->trainer && strcmp(name, "layers") == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the name is 'layers', which Keras reserves in models for the "
-                         "list of all layers; give the layer another name", function);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the name is 'layers', which Keras reserves in models for the list of all layers; give "
+                         "the layer another name",
+                         function);
     if (!mu__layer_is_own(layer))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: '%s' is a %s, which has its layers already; layers of mu_layer_new "
-                         "and models of mu_model_subclass have attributes", function, mu_layer_name(layer),
-                         mu__layer_keras_class(layer));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: '%s' is a %s, which has its layers already; layers of mu_layer_new and models of "
+                         "mu_model_subclass have attributes",
+                         function, mu_layer_name(layer), mu__layer_keras_class(layer));
     if (attribute_named(layer, name))
         return mu__error(MU_ALREADY_EXISTS, "%s: '%s' has an attribute '%.60s' already; give each layer another name",
                          function, mu_layer_name(layer), name);
     return has_sublayer(layer, sublayer)
-               ? mu__error(MU_INVALID_ARGUMENT, "%s: '%.60s' is to be '%s', which '%s' has already or is itself; set "
-                           "each layer once", function, name, mu_layer_name(sublayer), mu_layer_name(layer))
+               ? mu__error(MU_INVALID_ARGUMENT,
+                           "%s: '%.60s' is to be '%s', which '%s' has already or is itself; set each layer once",
+                           function, name, mu_layer_name(sublayer), mu_layer_name(layer))
                : MU_OK;
 }
 
@@ -127,8 +133,8 @@ mu_layer *mu_layer_attribute(const mu_layer *layer, const char *name)
     mu_layer *found = attribute_named(layer, name);
     char known[256] = "";
     for (size_t i = 0, used = 0; !found && i < layer->attributes.n && used < sizeof known; i++)
-        used += (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "",
-                                 layer->attributes.items[i].name);
+        used +=
+            (size_t)snprintf(known + used, sizeof known - used, "%s%s", i ? ", " : "", layer->attributes.items[i].name);
     if (!found)
         mu__error(MU_NOT_FOUND, "mu_layer_attribute: '%s' has no attribute '%.60s'; mu_layer_set_attribute has set %s",
                   mu_layer_name(layer), name, *known ? known : "none");

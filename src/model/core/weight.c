@@ -40,9 +40,10 @@ static mu_status keep(mu_layer *layer, mu_weight weight)
 mu_status mu__weight_as(mu_layer *layer, const char *name, mu_shape shape, mu_shape drawn,
                         const mu_weight_options *options)
 {
-    const mu_weight_option
-        *initializer = mu__weight_option_argument(&mu__initializer_kind, options->initializer, mu_layer_name(layer)),
-        *constraint = mu__weight_option_argument(&mu__constraint_kind, options->constraint, mu_layer_name(layer));
+    const mu_weight_option *initializer = mu__weight_option_argument(&mu__initializer_kind, options->initializer,
+                                                                     mu_layer_name(layer)),
+                           *constraint = mu__weight_option_argument(&mu__constraint_kind, options->constraint,
+                                                                    mu_layer_name(layer));
     mu_weight weight = {.name = (char *)(uintptr_t)name, .uncounted = options->state};
     weight.regularizer = mu__weight_option_argument(&mu__regularizer_kind, options->regularizer, mu_layer_name(layer));
     MU_TRY(mu_error_code());
@@ -72,9 +73,9 @@ mu_status mu__weight_constant(mu_layer *layer, const char *name, mu_dtype dtype,
     mu_suspended suspended = mu__trace_suspend();
     mu_tensor *tensor = mu_constant(dtype, value);
     mu__trace_resume(suspended);
-    return keep(layer, (mu_weight){.name = (char *)(uintptr_t)name,
-                                   .variable = make_variable(layer, name, tensor,
-                                                             MU_WEIGHT_OPTIONS(.not_trainable = true))});
+    return keep(layer,
+                (mu_weight){.name = (char *)(uintptr_t)name,
+                            .variable = make_variable(layer, name, tensor, MU_WEIGHT_OPTIONS(.not_trainable = true))});
 }
 
 mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed)
@@ -83,8 +84,7 @@ mu_status mu__weight_seed(mu_layer *layer, const uint64_t *seed)
     char *full = mu__weight_path(layer, name);
     mu_variable *generator = !full ? NULL : seed ? mu__generator_new(*seed, full) : mu_generator_new(0, full);
     mu__free(full);
-    return keep(layer, (mu_weight){.name = name, .variable = generator, .seed = true,
-                                   .uncounted = true});
+    return keep(layer, (mu_weight){.name = name, .variable = generator, .seed = true, .uncounted = true});
 }
 
 mu_status mu__weight_share(mu_layer *layer, const char *name, mu_variable *variable)
@@ -131,7 +131,8 @@ mu_variable *mu_layer_add_weight_with(const mu_layer_add_weight_args *given)
         return NULL;
     }
     const mu_weight_options options = {.initializer = args.initializer ? args.initializer : "glorot_uniform",
-                                       .regularizer = args.regularizer, .constraint = args.constraint,
+                                       .regularizer = args.regularizer,
+                                       .constraint = args.constraint,
                                        .not_trainable = args.not_trainable};
     if (mu__shape_check(&args.shape, "mu_layer_add_weight") != MU_OK ||
         mu__weight(args.layer, args.name, args.shape, &options) != MU_OK)

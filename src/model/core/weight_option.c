@@ -3,7 +3,6 @@
 #include "model/core/layer.h"
 #include "model/core/weight_option.h"
 
-
 void mu__weight_option_destroy(void *object)
 {
     mu_weight_option *option = object;
@@ -75,8 +74,10 @@ json_t *mu__weight_option_json(const mu_weight_option_kind *kind, const mu_weigh
         return json_null();
     const mu_class *class = &option->ops->class;
     if (!class->keras) {
-        mu__error(MU_UNIMPLEMENTED, "the %s of a function of the program's own has no configuration in Keras's JSON; "
-                  "make it again where the configuration is read", kind->type.name);
+        mu__error(MU_UNIMPLEMENTED,
+                  "the %s of a function of the program's own has no configuration in Keras's JSON; make it again where "
+                  "the configuration is read",
+                  kind->type.name);
         return NULL;
     }
     json_t *config = json_object();
@@ -107,8 +108,10 @@ void *mu__weight_option_from(mu_weight_option_kind *kind, const json_t *json)
 static mu_tensor *checked(const mu_weight_option *option, mu_tensor *result)
 {
     if (!result && !mu__pending())
-        mu__error(MU_INVALID_ARGUMENT, "%s: its function returned NULL without an error; return a tensor, or NULL "
-                  "after mu_fail(code, reason)", option->ops->class.function);
+        mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: its function returned NULL without an error; return a tensor, or NULL after mu_fail(code, reason)",
+            option->ops->class.function);
     return result;
 }
 

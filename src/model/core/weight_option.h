@@ -10,9 +10,9 @@
 #include <muster/weight.h>
 
 typedef struct mu_weight_option_ops {
-    mu_class class;              // its name is one that options take
-    const char *alias;           // Keras's other name for it; NULL: none
-    bool by_fans;                // an initializer that looks at a weight's last two axes
+    mu_class class;    // its name is one that options take
+    const char *alias; // Keras's other name for it; NULL: none
+    bool by_fans;      // an initializer that looks at a weight's last two axes
     // One of these. Results belong to the pool; NULL on error. `numbers`: two of the program's seed. Every weight takes
     // as many, so that another initializer of one weight leaves the others as they were.
     mu_tensor *(*draw)(const void *args, const uint64_t *numbers, mu_dtype dtype, const mu_shape *shape);
@@ -35,9 +35,9 @@ struct mu_constraint {
 };
 
 typedef struct mu_weight_option_kind {
-    mu_type type;                // its name is what messages call it
-    const char *module;          // Keras's
-    const mu_weight_option_ops *const *classes;  // ends with NULL
+    mu_type type;                               // its name is what messages call it
+    const char *module;                         // Keras's
+    const mu_weight_option_ops *const *classes; // ends with NULL
 } mu_weight_option_kind;
 extern mu_weight_option_kind mu__initializer_kind, mu__regularizer_kind, mu__constraint_kind;
 
@@ -59,13 +59,14 @@ mu_tensor *mu__weight_option_apply(const mu_weight_option *option, mu_tensor *we
 
 // A class whose options are a public struct, and the function mu_NAME_with that makes such an object.
 #define MU_WEIGHT_OPTION(function_name, snake, keras_class, other_name, result, kind_of, args_type, rows, completer, \
-                         ...)                                                                                         \
-    static const mu_weight_option_ops function_name##_ops = {                                                         \
-        .class = {snake, keras_class, "mu_" #function_name, MU_OPTIONS(args_type), rows, completer},                  \
-        .alias = other_name, __VA_ARGS__};                                                                            \
-    result *mu_##function_name##_with(const args_type *args)                                                          \
-    {                                                                                                                 \
-        return mu__weight_option_make(&kind_of, &function_name##_ops, args);                                          \
+                         ...)                                                                                        \
+    static const mu_weight_option_ops function_name##_ops = {                                                        \
+        .class = {snake, keras_class, "mu_" #function_name, MU_OPTIONS(args_type), rows, completer},                 \
+        .alias = other_name,                                                                                         \
+        __VA_ARGS__};                                                                                                \
+    result *mu_##function_name##_with(const args_type *args)                                                         \
+    {                                                                                                                \
+        return mu__weight_option_make(&kind_of, &function_name##_ops, args);                                         \
     }
 
 #endif

@@ -42,10 +42,7 @@ static mu_status add_ports(mu_diagram *diagram, size_t n)
     return MU_OK;
 }
 
-static bool is_model(const mu_layer *layer)
-{
-    return layer && mu__layer_only_calls(layer);
-}
+static bool is_model(const mu_layer *layer) { return layer && mu__layer_only_calls(layer); }
 
 bool mu__box_is_group(const mu_box *box) { return box->inside != NULL; }
 
@@ -72,7 +69,7 @@ static void spec_text(const mu_spec *spec, const mu_plot_model_args *options, mu
              options->show_dtype ? mu_dtype_name(spec->dtype) : "");
 }
 
-enum { MOST_ROWS = 6 };  // of inputs, and of outputs
+enum { MOST_ROWS = 6 }; // of inputs, and of outputs
 
 // The i-th row of a list of tensors, of which at most MOST_ROWS are shown. Returns the rows that it has.
 static int spec_row(int n, const mu_spec *specs, const char *label, const mu_plot_model_args *options, int i,
@@ -177,7 +174,9 @@ static double port_offset(const mu_diagram *diagram, int box, bool output, int p
 
 static mu_status add_edge(mu_diagram *diagram, int from, int output, int to, int input)
 {
-    const mu_layout_edge edge = {.from = from, .to = to, .from_at = port_offset(diagram, from, true, output),
+    const mu_layout_edge edge = {.from = from,
+                                 .to = to,
+                                 .from_at = port_offset(diagram, from, true, output),
                                  .to_at = port_offset(diagram, to, false, input)};
     for (size_t i = diagram->layout.edges.n; i > 0 && diagram->layout.edges.items[i - 1].to == to; i--) {
         const mu_layout_edge *other = &diagram->layout.edges.items[i - 1];
@@ -231,7 +230,8 @@ static mu_status add_edges(mu_diagram *diagram, const mu_functional *f, const mu
         return MU_OK;
     const mu_tensor *tensor = (const mu_tensor *)nest->leaf;
     const int index = mu__is(nest->leaf, &mu__tensor_type) && mu__is_layer_tensor(tensor)
-                      ? mu__call_index(f, mu__call_of(tensor)) : -1;
+                          ? mu__call_index(f, mu__call_of(tensor))
+                          : -1;
     const int from = (int)diagram->n_inputs + index, input = (*port)++;
     return index < 0 ? MU_OK : add_edge(diagram, from, tensor->node->id, to, input);
 }
@@ -277,7 +277,7 @@ static mu_status draw_functional(mu_diagram *diagram, const mu_layer *model, con
 typedef struct chain {
     const mu_layer *model;
     mu_diagram *diagram;
-    size_t first;             // the box of the first layer
+    size_t first; // the box of the first layer
 } chain;
 
 // Calls the layers one by one and notes what goes into each and what comes out.
@@ -303,8 +303,7 @@ static mu_spec input_spec(const mu_layer *model)
 {
     const mu_layer *first = model->sublayers.items[0];
     const mu_dtype given = first->ops == &mu__input_layer_ops ? ((const mu_input_args *)first->args)->dtype : 0;
-    const mu_dtype guess =
-        mu__host_input_dtype(first, mu__layer_takes_integers(model) ? MU_I32 : mu__floatx());
+    const mu_dtype guess = mu__host_input_dtype(first, mu__layer_takes_integers(model) ? MU_I32 : mu__floatx());
     return (mu_spec){.dtype = given ? given : guess, .shape = model->input};
 }
 
@@ -315,8 +314,8 @@ static mu_status trace_specs(mu_diagram *diagram, const mu_layer *model, size_t 
     mu_tensor *zero = mu_constant(mu__floatx(), 0);
     mu_value *like = zero ? mu_of(zero) : NULL;
     mu_host_results shapes, *outer = mu__host_shapes_begin(&shapes);
-    const mu_status status = like ? mu__trace_run("plot_model", trace_chain, &c, like, input, false, &traced)
-                                  : mu_error_code();
+    const mu_status status =
+        like ? mu__trace_run("plot_model", trace_chain, &c, like, input, false, &traced) : mu_error_code();
     mu__host_shapes_end(outer);
     mu_release(traced.graph);
     mu_release(traced.inputs);
@@ -351,9 +350,10 @@ static mu_status add_layers(mu_diagram *diagram, const mu_layer *model, const mu
 static mu_status need_built(const mu_layer *model)
 {
     return model->built ? MU_OK
-                        : mu__error(MU_FAILED_PRECONDITION, "mu_plot_model: the model '%s' has no weights yet, so the "
-                                    "shapes of its layers are not known; call mu_model_build or mu_fit first, or begin "
-                                    "it with mu_input_layer", mu_layer_name(model));
+                        : mu__error(MU_FAILED_PRECONDITION,
+                                    "mu_plot_model: the model '%s' has no weights yet, so the shapes of its layers are "
+                                    "not known; call mu_model_build or mu_fit first, or begin it with mu_input_layer",
+                                    mu_layer_name(model));
 }
 
 static mu_status draw_sequential(mu_diagram *diagram, const mu_layer *model, const mu_plot_model_args *options)

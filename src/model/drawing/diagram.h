@@ -11,20 +11,26 @@ typedef struct mu_diagram mu_diagram;
 
 // One call of a layer; an input; or a port, through which an edge enters or leaves a group.
 typedef struct mu_box {
-    const mu_layer *layer;     // NULL: an input, or a port
-    const char *name;          // of an input; NULL: it has none
+    const mu_layer *layer; // NULL: an input, or a port
+    const char *name;      // of an input; NULL: it has none
     bool port;
-    int call, calls;           // which call of the layer it is, from 1, and how many there are
-    struct { mu_spec *items; size_t n, capacity; } inputs, outputs;
-    mu_diagram *inside;        // of a nested model that is drawn as a group
+    int call, calls; // which call of the layer it is, from 1, and how many there are
+    struct {
+        mu_spec *items;
+        size_t n, capacity;
+    } inputs, outputs;
+    mu_diagram *inside; // of a nested model that is drawn as a group
 } mu_box;
 
 // The boxes are the nodes of the layout. Of a group, the first and the last ones are its ports.
 struct mu_diagram {
     mu_layout layout;
-    struct { mu_box *items; size_t n, capacity; } boxes;
-    size_t n_inputs, n_outputs;   // ports
-    bool sideways;                // from left to right: the layout has x and y exchanged
+    struct {
+        mu_box *items;
+        size_t n, capacity;
+    } boxes;
+    size_t n_inputs, n_outputs; // ports
+    bool sideways;              // from left to right: the layout has x and y exchanged
 };
 
 // A group has this space beside its inside. Its title is where the edges enter; sideways it has room of its own.
@@ -47,7 +53,7 @@ bool mu__box_is_group(const mu_box *box);
 
 // The measures of boxes, in pixels.
 enum { MU_BOX_TITLE = 24, MU_BOX_ROW = 16, MU_BOX_PADDING = 10, MU_BOX_COLUMNS = 44 };
-int mu__box_label(const mu_plot_model_args *options);  // the width of the labels
-double mu__box_title(const mu_box *box, const mu_plot_model_args *options);  // that of the title
+int mu__box_label(const mu_plot_model_args *options);                       // the width of the labels
+double mu__box_title(const mu_box *box, const mu_plot_model_args *options); // that of the title
 
 #endif

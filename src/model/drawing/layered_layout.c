@@ -12,18 +12,18 @@
 
 enum { MOST_VERTICES = 1000000, ORDER_SWEEPS = 24, MOST_SWITCHES = 16 };
 static const double node_gap = 28, edge_gap = 18, layer_gap = 30, most_extra_gap = 48, port_gap = 12;
-static const double node_weight = 1e4;  // of a node's target, relative to that of an edge
+static const double node_weight = 1e4; // of a node's target, relative to that of an edge
 
 typedef struct vertex {
     double width, x;
-    int layer, position;     // position in its layer, from the left
-    int chain;            // the first vertex of a chain: what follows one another without a branch is drawn straight
-    bool node;            // else it stands for an edge that passes the layer
-    bool solid;           // its chain has a node
+    int layer, position; // position in its layer, from the left
+    int chain;           // the first vertex of a chain: what follows one another without a branch is drawn straight
+    bool node;           // else it stands for an edge that passes the layer
+    bool solid;          // its chain has a node
 } vertex;
 
 typedef struct segment {
-    int end[2];           // vertices of neighbouring layers: above, below
+    int end[2]; // vertices of neighbouring layers: above, below
 } segment;
 
 // Neighbours of vertex v on one side: items[first[v]] to items[first[v + 1] - 1].
@@ -32,15 +32,21 @@ typedef struct neighbours {
 } neighbours;
 
 typedef struct network {
-    struct { vertex *items; size_t n, capacity; } vertices;    // those of the nodes first
-    struct { segment *items; size_t n, capacity; } segments;
-    int *first_vertex;        // [edges] of those that an edge has in the layers that it passes
-    neighbours side[2];       // above, below
+    struct {
+        vertex *items;
+        size_t n, capacity;
+    } vertices; // those of the nodes first
+    struct {
+        segment *items;
+        size_t n, capacity;
+    } segments;
+    int *first_vertex;  // [edges] of those that an edge has in the layers that it passes
+    neighbours side[2]; // above, below
     int n_layers;
-    int *first_in_layer;      // [n_layers + 1]
-    int *order;               // vertices by layer and position
-    double *top, *bottom;     // [n_layers]
-    double *work;             // 4 numbers for each vertex
+    int *first_in_layer;  // [n_layers + 1]
+    int *order;           // vertices by layer and position
+    double *top, *bottom; // [n_layers]
+    double *work;         // 4 numbers for each vertex
 } network;
 
 // ---- Layers -------------------------------------------------------------------------------------
@@ -48,7 +54,7 @@ typedef struct network {
 // Moves nodes without a predecessor to where they are needed.
 static mu_status move_sources(const mu_layout *layout, vertex *v)
 {
-    int *needed = mu__calloc(layout->nodes.n + 1, sizeof *needed);  // 0: nowhere; -1: it has a predecessor
+    int *needed = mu__calloc(layout->nodes.n + 1, sizeof *needed); // 0: nowhere; -1: it has a predecessor
     if (!needed)
         return MU_RESOURCE_EXHAUSTED;
     for (size_t i = 0; i < layout->edges.n; i++)
@@ -90,8 +96,9 @@ static mu_status cut_edge(network *net, const mu_layout_edge *edge, int *first_v
     *first_vertex = (int)net->vertices.n;
     for (int layer = net->vertices.items[edge->from].layer + 1; layer < net->vertices.items[edge->to].layer; layer++) {
         if (net->vertices.n >= MOST_VERTICES)
-            return mu__error(MU_RESOURCE_EXHAUSTED, "the graph is too large to be drawn: its edges pass more than %d "
-                             "layers in total", MOST_VERTICES);
+            return mu__error(MU_RESOURCE_EXHAUSTED,
+                             "the graph is too large to be drawn: its edges pass more than %d layers in total",
+                             MOST_VERTICES);
         MU_TRY(MU_PUSH(&net->vertices, ((vertex){.layer = layer})));
         MU_TRY(MU_PUSH(&net->segments, ((segment){{above, (int)net->vertices.n - 1}})));
         above = (int)net->vertices.n - 1;
@@ -451,7 +458,7 @@ static double attract_chains(network *net, bool apart)
         const int v = net->order[i], chain = net->vertices.items[v].chain;
         if (v == chain)
             above[chain] = has_solid(net, v, 0) ? side_of(net, v, 0) : NAN;
-        below[chain] = has_solid(net, v, 1) ? side_of(net, v, 1) : NAN;  // the last vertex counts
+        below[chain] = has_solid(net, v, 1) ? side_of(net, v, 1) : NAN; // the last vertex counts
     }
     for (size_t i = 0; i < net->vertices.n; i++) {
         vertex *v = &net->vertices.items[i];
@@ -585,8 +592,9 @@ static void place_nodes(network *net, mu_layout *layout)
         mu_layout_node *node = &layout->nodes.items[n];
         const int layer = net->vertices.items[n].layer;
         node->x = net->vertices.items[n].x;
-        node->y = node->pin == MU_PIN_LAST ? net->bottom[layer] : node->pin == MU_PIN_FIRST ? net->top[layer]
-                  : (net->top[layer] + net->bottom[layer]) / 2;
+        node->y = node->pin == MU_PIN_LAST    ? net->bottom[layer]
+                  : node->pin == MU_PIN_FIRST ? net->top[layer]
+                                              : (net->top[layer] + net->bottom[layer]) / 2;
     }
 }
 
@@ -600,8 +608,9 @@ static mu_status draw_edge(const network *net, const mu_layout *layout, int i)
     if (!p)
         return MU_RESOURCE_EXHAUSTED;
     for (int layer = first; layer <= last; layer++, p += 2) {
-        p[0].x = p[1].x = layer == first ? from->x + edge->from_at : layer == last ? to->x + edge->to_at
-                                         : v[net->first_vertex[i] + layer - first - 1].x;
+        p[0].x = p[1].x = layer == first  ? from->x + edge->from_at
+                          : layer == last ? to->x + edge->to_at
+                                          : v[net->first_vertex[i] + layer - first - 1].x;
         p[0].y = layer == first ? from->y + from->height / 2 : net->top[layer];
         p[1].y = layer == last ? to->y - to->height / 2 : net->bottom[layer];
         if (layer > first && fabs(p[0].x - p[-1].x) < 2)

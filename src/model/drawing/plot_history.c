@@ -89,16 +89,19 @@ static void draw_grid(const panel *p)
     for (int i = 0; i <= MU_MIN(n, MOST_TICKS); i++) {
         const double value = p->values.low + i * p->values.step;
         tick_text(&p->values, value, text);
-        mu__svg_add(p->svg, "<path d='M%d %dH%d' stroke='#e3e3e8'/><text x='%d' y='%d' text-anchor='end' "
-                    "font-size='10' fill='#666' " MU_SVG_SANS ">%s</text>\n", p->x + LEFT, y_at(p, value),
-                    p->x + WIDTH - RIGHT, p->x + LEFT - 6, y_at(p, value) + 4, text);
+        mu__svg_add(p->svg,
+                    "<path d='M%d %dH%d' stroke='#e3e3e8'/><text x='%d' y='%d' text-anchor='end' font-size='10' "
+                    "fill='#666' " MU_SVG_SANS ">%s</text>\n",
+                    p->x + LEFT, y_at(p, value), p->x + WIDTH - RIGHT, p->x + LEFT - 6, y_at(p, value) + 4, text);
     }
     const int epochs = mu_history_epochs(p->history), every = MU_MAX(1, (epochs + 7) / 8);
     for (int i = 0; i < epochs; i += every)
-        mu__svg_add(p->svg, "<text x='%d' y='%d' text-anchor='middle' font-size='10' fill='#666' " MU_SVG_SANS
-                    ">%d</text>\n", x_at(p, i), p->y + HEIGHT - BOTTOM + 16, i + 1);
-    mu__svg_add(p->svg, "<text x='%d' y='%d' text-anchor='middle' font-size='10' fill='#666' " MU_SVG_SANS
-                ">epoch</text>\n", p->x + (LEFT + WIDTH - RIGHT) / 2, p->y + HEIGHT - 8);
+        mu__svg_add(p->svg,
+                    "<text x='%d' y='%d' text-anchor='middle' font-size='10' fill='#666' " MU_SVG_SANS ">%d</text>\n",
+                    x_at(p, i), p->y + HEIGHT - BOTTOM + 16, i + 1);
+    mu__svg_add(p->svg,
+                "<text x='%d' y='%d' text-anchor='middle' font-size='10' fill='#666' " MU_SVG_SANS ">epoch</text>\n",
+                p->x + (LEFT + WIDTH - RIGHT) / 2, p->y + HEIGHT - 8);
 }
 
 static bool has_value(const panel *p, const char *name, int epoch)
@@ -133,8 +136,11 @@ static void draw_curve(const panel *p, const char *name, const char *colour)
 
 static void draw_label(const panel *p, int x, const char *text, const char *colour)
 {
-    mu__svg_add(p->svg, "<path d='M%d %dh16' stroke='%s' stroke-width='2'/><text x='%d' y='%d' font-size='10' "
-                "fill='#444' " MU_SVG_SANS ">%s</text>\n", x, p->y + 20, colour, x + 20, p->y + 24, text);
+    mu__svg_add(
+        p->svg,
+        "<path d='M%d %dh16' stroke='%s' stroke-width='2'/><text x='%d' y='%d' font-size='10' fill='#444' " MU_SVG_SANS
+        ">%s</text>\n",
+        x, p->y + 20, colour, x + 20, p->y + 24, text);
 }
 
 static void draw_panel(panel *p)
@@ -170,7 +176,10 @@ static mu_status draw(const mu_plot_history_args *args)
         const char *name = mu_history_name(args->history, i);
         if (strncmp(name, "val_", 4) == 0)
             continue;
-        panel p = {.svg = &svg, .history = args->history, .name = name, .x = panels % ACROSS * WIDTH + 6,
+        panel p = {.svg = &svg,
+                   .history = args->history,
+                   .name = name,
+                   .x = panels % ACROSS * WIDTH + 6,
                    .y = panels / ACROSS * HEIGHT + 6};
         draw_panel(&p);
         panels++;
@@ -189,7 +198,8 @@ mu_status mu_plot_history_with(const mu_plot_history_args *given)
     args.to_file = args.to_file ? args.to_file : "history.svg";
     MU_TRY(mu__svg_path(args.to_file, "mu_plot_history"));
     if (mu_history_epochs(args.history) < 1 || mu_history_names(args.history) < 1)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_plot_history: the history has no epochs; mu_fit with .epochs above 0 "
-                         "returns one that has");
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_plot_history: the history has no epochs; mu_fit with .epochs above 0 returns one that has");
     return mu_strategy_should_checkpoint(mu_get_strategy()) ? draw(&args) : MU_OK;
 }

@@ -34,8 +34,10 @@ static void draw_title(picture *p, const mu_box *box, int x, int y, const char *
     const char *class_name;
     char name[96];
     mu__box_names(box, p->options, &class_name, name);
-    mu__svg_add(&p->svg, "<text x='%d' y='%d' text-anchor='%s' font-size='12' " MU_SVG_SANS ">"
-                "<tspan font-weight='bold' fill='#222'>", x, y, anchor);
+    mu__svg_add(&p->svg,
+                "<text x='%d' y='%d' text-anchor='%s' font-size='12' " MU_SVG_SANS ">"
+                "<tspan font-weight='bold' fill='#222'>",
+                x, y, anchor);
     mu__svg_escape(&p->svg, class_name, MU_BOX_COLUMNS);
     mu__svg_add(&p->svg, "</tspan>");
     if (*name) {
@@ -53,7 +55,7 @@ static void draw_rows(picture *p, const mu_box *box, int x, int y)
         if (*row.label)
             mu__svg_add(&p->svg, "<text x='%d' y='%d' font-size='10' fill='#777' " MU_SVG_SANS ">%s</text>", x, y,
                         row.label);
-        mu__svg_add(&p->svg, "<text x='%d' y='%d' font-size='11' fill='#222' " MU_SVG_MONO ">", 
+        mu__svg_add(&p->svg, "<text x='%d' y='%d' font-size='11' fill='#222' " MU_SVG_MONO ">",
                     x + mu__box_label(p->options), y);
         mu__svg_escape(&p->svg, row.text, MU_BOX_COLUMNS);
         mu__svg_add(&p->svg, "</text>\n");
@@ -69,9 +71,11 @@ static void draw_box(picture *p, const mu_box *box, int x, int y, int width, int
     mu__svg_add(&p->svg, "</title><rect x='%d' y='%d' width='%d' height='%d' rx='5' fill='%s'/>", x, y, width, height,
                 height > MU_BOX_TITLE ? "#fff" : c.title);
     if (height > MU_BOX_TITLE)
-        mu__svg_add(&p->svg, "<path d='M%d %dv-%da5 5 0 0 1 5-5h%da5 5 0 0 1 5 5v%dz' fill='%s'/>"
-                    "<path d='M%d %dh%d' stroke='%s' stroke-opacity='.4'/>", x, y + MU_BOX_TITLE, MU_BOX_TITLE - 5,
-                    width - 10, MU_BOX_TITLE - 5, c.title, x, y + MU_BOX_TITLE, width, c.line);
+        mu__svg_add(&p->svg,
+                    "<path d='M%d %dv-%da5 5 0 0 1 5-5h%da5 5 0 0 1 5 5v%dz' fill='%s'/>"
+                    "<path d='M%d %dh%d' stroke='%s' stroke-opacity='.4'/>",
+                    x, y + MU_BOX_TITLE, MU_BOX_TITLE - 5, width - 10, MU_BOX_TITLE - 5, c.title, x, y + MU_BOX_TITLE,
+                    width, c.line);
     mu__svg_add(&p->svg, "<rect x='%d' y='%d' width='%d' height='%d' rx='5' fill='none' stroke='%s'%s/>\n", x, y, width,
                 height, c.line, box->calls > 1 ? " stroke-dasharray='5 3'" : "");
     draw_title(p, box, x + width / 2, y + 16, "middle");
@@ -127,8 +131,10 @@ static void draw_group(picture *p, const mu_box *box, const int at[4])
     const double wide = p->sideways ? inside->height : inside->width;
     const mu_point origin = {at[0] + (at[2] - wide) / 2, at[1] + (p->sideways ? MU_GROUP_TITLE : 0)};
     const mu_point frame[2] = {{at[0], at[1]}, {at[0] + at[2], at[1] + at[3]}};
-    mu__svg_add(&p->svg, "<rect x='%d' y='%d' width='%d' height='%d' rx='8' fill='#f6f7fa' stroke='#a3a8b8' "
-                "stroke-dasharray='%s'/>\n", at[0], at[1], at[2], at[3], box->calls > 1 ? "5 3" : "none");
+    mu__svg_add(
+        &p->svg,
+        "<rect x='%d' y='%d' width='%d' height='%d' rx='8' fill='#f6f7fa' stroke='#a3a8b8' stroke-dasharray='%s'/>\n",
+        at[0], at[1], at[2], at[3], box->calls > 1 ? "5 3" : "none");
     draw_diagram(p, box->inside, origin, frame);
     mu__svg_add(&p->svg, "<rect x='%d' y='%d' width='%d' height='18' rx='3' fill='#f6f7fa'/>", at[0] + 5, at[1] + 4,
                 (int)mu__box_title(box, p->options) + 8);
@@ -177,7 +183,8 @@ static mu_status draw(const mu_plot_model_args *args)
     const double height = p.sideways ? diagram->layout.width : diagram->layout.height;
     mu__svg_add(&p.svg, "<title>");
     mu__svg_escape(&p.svg, mu_layer_name(args->model), 500);
-    mu__svg_add(&p.svg, "</title>\n<defs><marker id='arrow' viewBox='0 0 8 8' refX='7.5' refY='4' markerWidth='8' "
+    mu__svg_add(&p.svg,
+                "</title>\n<defs><marker id='arrow' viewBox='0 0 8 8' refX='7.5' refY='4' markerWidth='8' "
                 "markerHeight='8' markerUnits='userSpaceOnUse' orient='auto'><path d='M0 .8L8 4L0 7.2z' fill='#666'/>"
                 "</marker></defs>\n");
     draw_diagram(&p, diagram, (mu_point){MARGIN, MARGIN}, NULL);
@@ -195,7 +202,9 @@ mu_status mu_plot_model_with(const mu_plot_model_args *given)
     args.to_file = args.to_file ? args.to_file : "model.svg";
     MU_TRY(mu__svg_path(args.to_file, "mu_plot_model"));
     if (args.rankdir && strcmp(args.rankdir, "TB") != 0 && strcmp(args.rankdir, "LR") != 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_plot_model: rankdir is '%.20s'; it must be \"TB\", from top to "
-                         "bottom, or \"LR\", from left to right", args.rankdir);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_plot_model: rankdir is '%.20s'; it must be \"TB\", from top to bottom, or \"LR\", from left to right",
+            args.rankdir);
     return mu_strategy_should_checkpoint(args.model->strategy) ? draw(&args) : MU_OK;
 }

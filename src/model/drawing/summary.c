@@ -24,17 +24,17 @@ void mu__shape_as_keras(const mu_shape *shape, char text[MU_SHAPE_TEXT])
 
 typedef struct summary {
     const mu_summary_args *args;
-    bool connected;          // the layers are no chain, so a column says what each is connected to
+    bool connected; // the layers are no chain, so a column says what each is connected to
     mu_text_table table;
 } summary;
 
 // The layers of a model, in the order in which Keras lists them.
 typedef struct listing {
     const mu_layer *model;
-    const mu_functional *f;  // NULL: the layers follow each other
+    const mu_functional *f; // NULL: the layers follow each other
     mu_operation_list operations;
-    char **names;            // of inputs; NULL: that of the layer
-    int64_t batch;           // of a model whose layers follow each other; MU_UNKNOWN: any
+    char **names;  // of inputs; NULL: that of the layer
+    int64_t batch; // of a model whose layers follow each other; MU_UNKNOWN: any
 } listing;
 
 // ---- The layers of a model ----------------------------------------------------------------------
@@ -75,10 +75,7 @@ static const char *name_of(const listing *l, size_t i)
     return l->operations.items[i].layer ? mu_layer_name(l->operations.items[i].layer) : l->names[i];
 }
 
-static bool has_layers(const mu_layer *layer)
-{
-    return layer && mu__layer_only_calls(layer) && layer->sublayers.n > 0;
-}
+static bool has_layers(const mu_layer *layer) { return layer && mu__layer_only_calls(layer) && layer->sublayers.n > 0; }
 
 // The layer tensors among the leaves of a nest; returns how many there are.
 static int tensors_in(const mu_value *nest, int n, const mu_tensor **out)
@@ -280,8 +277,9 @@ static mu_status find_layers(const listing *l, const char *expression, int *firs
     *first = *last = -1;
     if (code != 0) {
         regerror(code, &compiled, reason, sizeof reason);
-        return mu__error(MU_INVALID_ARGUMENT, "mu_summary: layer_range has '%.60s', which is not a regular expression: "
-                         "%s", expression, reason);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_summary: layer_range has '%.60s', which is not a regular expression: %s", expression,
+                         reason);
     }
     for (size_t i = 0; i < l->operations.n; i++)
         if (regexec(&compiled, name_of(l, i), 0, NULL, 0) == 0) {
@@ -289,9 +287,11 @@ static mu_status find_layers(const listing *l, const char *expression, int *firs
             *last = (int)i;
         }
     regfree(&compiled);
-    return *first >= 0 ? MU_OK
-                       : mu__error(MU_INVALID_ARGUMENT, "mu_summary: layer_range has '%.60s', but the name of no layer "
-                                   "of '%s' begins with it", expression, mu_layer_name(l->model));
+    return *first >= 0
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "mu_summary: layer_range has '%.60s', but the name of no layer of '%s' begins with it",
+                           expression, mu_layer_name(l->model));
 }
 
 static mu_status range_of(const summary *s, const listing *l, size_t *begin, size_t *end)
@@ -303,8 +303,8 @@ static mu_status range_of(const summary *s, const listing *l, size_t *begin, siz
     if (!range[0] && !range[1])
         return MU_OK;
     if (!range[0] || !range[1])
-        return mu__error(MU_INVALID_ARGUMENT, "mu_summary: layer_range has one name; give the first and the last "
-                         "layer's");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_summary: layer_range has one name; give the first and the last layer's");
     MU_TRY(find_layers(l, range[0], &first[0], &last[0]));
     MU_TRY(find_layers(l, range[1], &first[1], &last[1]));
     const bool in_order = first[0] <= last[1];
@@ -325,9 +325,10 @@ static int positions_of(const summary *s, double out[MU_TABLE_COLUMNS])
     while (n_given > 0 && given[n_given - 1] == 0)
         n_given--;
     if (n_given != 0 && n_given != n) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_summary: positions has %d numbers; the table has %d columns%s, without that "
-                  "of .show_trainable. Give where each ends", n_given, n,
-                  s->connected ? ", because its layers do not follow each other in a row" : "");
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_summary: positions has %d numbers; the table has %d columns%s, without that of .show_trainable. "
+                  "Give where each ends",
+                  n_given, n, s->connected ? ", because its layers do not follow each other in a row" : "");
         return 0;
     }
     for (int i = 0; i < n; i++)
@@ -386,9 +387,10 @@ static mu_status measure_columns(summary *s)
         const double end = positions[i] * length;
         const int share = end >= 0 && end <= INT32_MAX ? (int)end - used : 0;
         if (share < NARROWEST)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_summary: column %d of %d is too narrow in a line of %d columns: "
-                             "it has %d, and needs %d; give a larger .line_length, or other .positions", i + 1, n,
-                             length, share, NARROWEST);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_summary: column %d of %d is too narrow in a line of %d columns: it has %d, and needs "
+                             "%d; give a larger .line_length, or other .positions",
+                             i + 1, n, length, share, NARROWEST);
         widths[i] = MU_MIN(share + SPACES, width);
         used += share;
     }
@@ -477,8 +479,8 @@ static mu_status print_totals(const mu_model *model, FILE *out)
         optimizer = optimizer_total(model->trainer->optimizer);
     print_total(out, "Total params", (total){weights.elements + optimizer.elements, weights.bytes + optimizer.bytes});
     print_total(out, "Trainable params", trainable);
-    print_total(out, "Non-trainable params", (total){weights.elements - trainable.elements,
-                                                     weights.bytes - trainable.bytes});
+    print_total(out, "Non-trainable params",
+                (total){weights.elements - trainable.elements, weights.bytes - trainable.bytes});
     if (built)
         print_total(out, "Optimizer params", optimizer);
     return MU_OK;

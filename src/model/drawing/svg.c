@@ -25,8 +25,11 @@ void mu__svg_add(mu_svg *svg, const char *format, ...)
 static int read_character(const char *text)
 {
     const uint8_t *at = (const uint8_t *)text;
-    const int n = at[0] < 0x80 ? 1 : at[0] >= 0xc2 && at[0] < 0xe0 ? 2 : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
-                  : at[0] >= 0xf0 && at[0] < 0xf5 ? 4 : 0;
+    const int n = at[0] < 0x80                    ? 1
+                  : at[0] >= 0xc2 && at[0] < 0xe0 ? 2
+                  : at[0] >= 0xe0 && at[0] < 0xf0 ? 3
+                  : at[0] >= 0xf0 && at[0] < 0xf5 ? 4
+                                                  : 0;
     uint32_t code = n == 1 ? at[0] : at[0] & (0x7fu >> n);
     for (int i = 1; i < n; i++) {
         if ((at[i] & 0xc0) != 0x80)
@@ -70,9 +73,10 @@ void mu__svg_free(mu_svg *svg)
 static mu_status write_all(mu_file_writer *file, const mu_svg *svg, int width, int height)
 {
     char head[256];
-    const int n = snprintf(head, sizeof head, "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' "
-                           "viewBox='0 0 %d %d'>\n<rect width='%d' height='%d' fill='#fff'/>\n", width, height, width,
-                           height, width, height);
+    const int n = snprintf(head, sizeof head,
+                           "<svg xmlns='http://www.w3.org/2000/svg' width='%d' height='%d' viewBox='0 0 %d %d'>\n<rect "
+                           "width='%d' height='%d' fill='#fff'/>\n",
+                           width, height, width, height, width, height);
     MU_TRY(mu__file_write(file, head, (size_t)n));
     MU_TRY(mu__file_write(file, svg->text.items, svg->text.n));
     return mu__file_write(file, "</svg>\n", 7);
@@ -97,6 +101,8 @@ mu_status mu__svg_path(const char *path, const char *function)
     const size_t n = strlen(path);
     if (n > 4 && strcasecmp(path + n - 4, ".svg") == 0)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: '%.200s' does not end with .svg, the format that is written; browsers "
-                     "show it, and rsvg-convert or Inkscape make .png and .pdf of it", function, path);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: '%.200s' does not end with .svg, the format that is written; browsers show it, and "
+                     "rsvg-convert or Inkscape make .png and .pdf of it",
+                     function, path);
 }

@@ -5,8 +5,11 @@
 #include "base/base.h"
 
 typedef struct mu_svg {
-    struct { char *items; size_t n, capacity; } text;
-    mu_status status;    // of the first failure; later calls do nothing
+    struct {
+        char *items;
+        size_t n, capacity;
+    } text;
+    mu_status status; // of the first failure; later calls do nothing
 } mu_svg;
 
 // mu__svg_add appends markup. Numbers in it are integers: printf writes others by the program's locale.

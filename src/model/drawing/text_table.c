@@ -4,7 +4,9 @@
 #include "model/drawing/text_table.h"
 
 // The characters of a horizontal border: its left end, line, crossing, and right end.
-typedef struct border { const char *left, *line, *crossing, *right; } border;
+typedef struct border {
+    const char *left, *line, *crossing, *right;
+} border;
 
 static void print_border(const mu_text_table *table, const border *b)
 {

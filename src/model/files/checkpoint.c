@@ -176,8 +176,8 @@ mu_strategy *mu__checkpoint_strategy(const mu_checkpoint *checkpoint)
 bool mu__checkpoint_is_ours(const mu_checkpoint *checkpoint)
 {
     mu_entries all = {0};
-    const bool ours = mu__checkpoint_collect(checkpoint, &all) == MU_OK &&
-                      mu_strategy_should_checkpoint(strategy_of(&all));
+    const bool ours =
+        mu__checkpoint_collect(checkpoint, &all) == MU_OK && mu_strategy_should_checkpoint(strategy_of(&all));
     mu__entries_free(&all);
     return ours;
 }
@@ -208,9 +208,10 @@ static mu_status build_model(const mu_checkpoint_part *part, const mu_tensor_fil
     for (char *end; *text && rank < MU_MAX_RANK - 1; text = *end == ',' ? end + 1 : end) {
         dims[rank] = strtoll(text, &end, 10);
         if (end == text || dims[rank] < 1 || (*end && *end != ','))
-            return mu__error(MU_DATA_LOSS,
-                             "the checkpoint '%s' says that samples have the shape '%s'; expected numbers from 1 up "
-                             "with commas", file->path, whole);
+            return mu__error(
+                MU_DATA_LOSS,
+                "the checkpoint '%s' says that samples have the shape '%s'; expected numbers from 1 up with commas",
+                file->path, whole);
         rank++;
     }
     return mu_model_build(part->model, rank, dims);
@@ -221,8 +222,9 @@ static mu_status check_entry(const mu_tensor_file *file, const mu_entry *entry)
     const int i = mu_tensor_file_find(file, entry->name);
     if (i < 0)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "the checkpoint '%s' has no '%s'; it was saved from another model, optimizer or set "
-                         "of variables (muster inspect lists what it has)", file->path, entry->name);
+                         "the checkpoint '%s' has no '%s'; it was saved from another model, optimizer or set of "
+                         "variables (muster inspect lists what it has)",
+                         file->path, entry->name);
     char seen_text[MU_SHAPE_TEXT], wanted_text[MU_SHAPE_TEXT];
     const mu_spec wanted = mu__saved_spec(entry->variable);
     const mu_dtype dtype = mu_tensor_file_dtype(file, i);
@@ -238,8 +240,7 @@ static mu_status check_entry(const mu_tensor_file *file, const mu_entry *entry)
 static mu_tensor *read_saved(const mu_entries *all, size_t i, mu_tensor *const *saved, const mu_tensor_file *file)
 {
     const int earlier = mu__saved_before(all, i);
-    return earlier >= 0 ? saved[earlier]
-                        : mu_tensor_file_read(file, mu_tensor_file_find(file, all->items[i].name));
+    return earlier >= 0 ? saved[earlier] : mu_tensor_file_read(file, mu_tensor_file_find(file, all->items[i].name));
 }
 
 // Reads every tensor before the first variable changes.
@@ -270,8 +271,7 @@ static mu_status read_counter(const mu_tensor_file *file, int64_t *out)
     if (!text || (end != text && *end == '\0' && errno == 0 && *out >= 0))
         return MU_OK;
     return mu__error(MU_DATA_LOSS, "the checkpoint '%s' has \"%.40s\" for %s; expected a number from 0", file->path,
-                     text,
-                     counter_key);
+                     text, counter_key);
 }
 
 static mu_status restore_position(const mu_checkpoint_part *part, const mu_tensor_file *file)

@@ -25,7 +25,10 @@ typedef struct mu_checkpoint_part {
 
 struct mu_checkpoint {
     mu_object object;
-    struct { mu_checkpoint_part *items; size_t n, capacity; } parts;
+    struct {
+        mu_checkpoint_part *items;
+        size_t n, capacity;
+    } parts;
     int64_t *counter;            // of a preemption handler; NULL: none
     mu_embedding_table **tables; // [n_tables] retained
     int n_tables;

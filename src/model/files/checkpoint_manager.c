@@ -14,7 +14,7 @@
 
 struct mu_checkpoint_manager {
     mu_object object;
-    mu_checkpoint *checkpoint;  // retained
+    mu_checkpoint *checkpoint; // retained
     char *directory, *name;
     int max_to_keep;
 };

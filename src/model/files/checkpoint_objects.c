@@ -40,8 +40,8 @@ static mu_status check_variables(const mu_value *value)
         return mu__is(value->leaf, &mu__variable_type)
                    ? MU_OK
                    : mu__error(MU_INVALID_ARGUMENT,
-                               "mu_checkpoint_new: .variables holds something else than variables; a checkpoint "
-                               "keeps only what can be assigned when it is restored");
+                               "mu_checkpoint_new: .variables holds something else than variables; a checkpoint keeps "
+                               "only what can be assigned when it is restored");
     for (int i = 0; value && i < value->n; i++)
         MU_TRY(check_variables(value->items[i]));
     return MU_OK;
@@ -89,9 +89,13 @@ static mu_status keep_object(mu_checkpoint *checkpoint, const char *name, void *
     else if (mu__is(object, &mu__value_type))
         MU_TRY(check_variables(part.variables = object));
     else
-        return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: '%s' is %s%s; a checkpoint keeps models, optimizers, "
-                         "metrics, iterators, and variables in a value (mu_variables)", name,
-                         !object ? "NULL" : mu__is_object(object) ? "of type " : "a name",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_checkpoint_new: '%s' is %s%s; a checkpoint keeps models, optimizers, metrics, iterators, "
+                         "and variables in a value (mu_variables)",
+                         name,
+                         !object                 ? "NULL"
+                         : mu__is_object(object) ? "of type "
+                                                 : "a name",
                          object && mu__is_object(object) ? ((const mu_object *)object)->type->name : "");
     return keep_part(checkpoint, name, part);
 }
@@ -100,11 +104,12 @@ static mu_status keep_objects(mu_checkpoint *checkpoint, const mu_items *objects
 {
     if (objects && !objects->names)
         return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: .objects have no names; give them as in "
-                         "MU_BY_NAME(\"generator\", model, \"noise\", variables)");
+                                              "MU_BY_NAME(\"generator\", model, \"noise\", variables)");
     for (int i = 0; objects && i < objects->n; i++) {
         if (!objects->names[i][0] || strchr(objects->names[i], '/'))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: an object has the name '%s'; it must not be "
-                             "empty or have a '/'", objects->names[i]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_checkpoint_new: an object has the name '%s'; it must not be empty or have a '/'",
+                             objects->names[i]);
         MU_TRY(keep_object(checkpoint, objects->names[i], objects->items[i]));
     }
     return MU_OK;
@@ -112,8 +117,8 @@ static mu_status keep_objects(mu_checkpoint *checkpoint, const mu_items *objects
 
 static mu_status keep_all(mu_checkpoint *checkpoint, const mu_checkpoint_args *args)
 {
-    const mu_checkpoint_part part = {.model = args->model, .optimizer = args->optimizer,
-                                     .variables = args->variables, .iterator = args->iterator};
+    const mu_checkpoint_part part = {
+        .model = args->model, .optimizer = args->optimizer, .variables = args->variables, .iterator = args->iterator};
     MU_TRY(keep_part(checkpoint, "", part));
     MU_TRY(keep_objects(checkpoint, args->objects));
     MU_TRY(keep_tables(checkpoint, args->embedding_tables));
@@ -129,7 +134,7 @@ mu_checkpoint *mu_checkpoint_new_with(const mu_checkpoint_args *given)
     if (!args.model && !args.optimizer && !args.variables && !args.iterator && !args.embedding_tables &&
         !args.objects) {
         mu__error(MU_INVALID_ARGUMENT, "mu_checkpoint_new: nothing to save is given; give .model, .optimizer, "
-                  ".variables, .iterator, .embedding_tables or .objects");
+                                       ".variables, .iterator, .embedding_tables or .objects");
         return NULL;
     }
     if (args.model && mu__need_model(args.model, "mu_checkpoint_new") != MU_OK)
@@ -160,9 +165,10 @@ static mu_status same_name(const mu_entries *all, size_t i, const mu_variable *v
 {
     return mu__are_parts_of_one(all->items[i].variable, variable)
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "two variables of the checkpoint are named '%s', under which a file "
-                           "holds one. Give one of them another name when it is made, or give the objects names in "
-                           ".objects", all->items[i].name);
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "two variables of the checkpoint are named '%s', under which a file holds one. Give one of "
+                           "them another name when it is made, or give the objects names in .objects",
+                           all->items[i].name);
 }
 
 static mu_status add(mu_entries *all, const mu_checkpoint_part *part, mu_variable *variable)
@@ -301,8 +307,9 @@ static mu_status check_part(const mu_checkpoint_part *part)
         const char *name = mu_variable_name(all.items[i].variable);
         if (will_be_made(part, &all, name))
             status = mu__error(MU_INVALID_ARGUMENT,
-                               "mu_checkpoint_new: the variable '%s' has the name that the optimizer or a metric "
-                               "gives to its own state. Give the variable another name when it is made", name);
+                               "mu_checkpoint_new: the variable '%s' has the name that the optimizer or a metric gives "
+                               "to its own state. Give the variable another name when it is made",
+                               name);
     }
     mu__entries_free(&all);
     return status;

@@ -18,10 +18,7 @@ mu_spec mu__saved_spec(const mu_variable *variable)
     return spec;
 }
 
-static int64_t rows_of(const mu_variable *part)
-{
-    return part->resource.spec.shape.dims[0];
-}
+static int64_t rows_of(const mu_variable *part) { return part->resource.spec.shape.dims[0]; }
 
 bool mu__are_parts_of_one(const mu_variable *a, const mu_variable *b)
 {
@@ -70,8 +67,10 @@ mu_tensor *mu__saved_value(const mu_entries *all, size_t i)
         if ((part = part_at(all, &all->items[i], row)))
             parts[n_parts++] = mu_variable_read(part);
         else
-            mu__error(MU_INVALID_ARGUMENT, "the part of '%s' that begins at row %lld of %lld is not in the checkpoint; "
-                      "give all parts of a sharded variable", first->slice->full_name, (long long)row, (long long)rows);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "the part of '%s' that begins at row %lld of %lld is not in the checkpoint; give all parts of a "
+                      "sharded variable",
+                      first->slice->full_name, (long long)row, (long long)rows);
     }
     if (parts && !mu__pending())
         whole = n_parts > 0 ? mu_concat(n_parts, parts, 0) : mu_variable_read(first);

@@ -8,8 +8,8 @@
 
 enum { KEYS, ROWS, SLOTS, UPDATES };
 
-static const char *const suffixes[MU_TABLE_TENSORS] = {[KEYS] = "keys", [ROWS] = "rows", [SLOTS] = "slots",
-                                                       [UPDATES] = "updates"};
+static const char *const suffixes[MU_TABLE_TENSORS] = {
+    [KEYS] = "keys", [ROWS] = "rows", [SLOTS] = "slots", [UPDATES] = "updates"};
 
 static const char *name_of(const mu_embedding_table *table, int which)
 {
@@ -52,8 +52,10 @@ static mu_status check_tensor(const mu_embedding_table *table, const mu_tensor_f
         return mu_error_code();
     const int i = mu_tensor_file_find(file, name);
     if (i < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "the checkpoint '%s' has no '%s'; it was saved without this embedding "
-                         "table (muster inspect lists what it has)", file->path, name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the checkpoint '%s' has no '%s'; it was saved without this embedding table (muster inspect "
+                         "lists what it has)",
+                         file->path, name);
     const mu_dtype dtype = mu_tensor_file_dtype(file, i);
     const mu_shape shape = mu_tensor_file_shape(file, i);
     if (which == KEYS)
@@ -61,10 +63,11 @@ static mu_status check_tensor(const mu_embedding_table *table, const mu_tensor_f
     const mu_spec wanted = spec_of(table, which, *n);
     if (dtype == wanted.dtype && mu__shape_equal(&shape, &wanted.shape))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "'%s' in the checkpoint '%s' is %s%s; the embedding table needs %s%s: make "
-                     "it with the dimension, type and optimizer of the one that was saved", name, file->path,
-                     mu_dtype_name(dtype), mu__shape_text(&shape, seen_text), mu_dtype_name(wanted.dtype),
-                     mu__shape_text(&wanted.shape, wanted_text));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "'%s' in the checkpoint '%s' is %s%s; the embedding table needs %s%s: make it with the dimension, "
+                     "type and optimizer of the one that was saved",
+                     name, file->path, mu_dtype_name(dtype), mu__shape_text(&shape, seen_text),
+                     mu_dtype_name(wanted.dtype), mu__shape_text(&wanted.shape, wanted_text));
 }
 
 mu_status mu__table_check_file(const mu_embedding_table *table, const mu_tensor_file *file)
@@ -86,7 +89,9 @@ mu_status mu__table_restore(mu_embedding_table *table, const mu_tensor_file *fil
         if (!data[i])
             return mu_error_code();
     }
-    return mu__embedding_table_write(table, &(mu_table_rows){.n = parts[KEYS]->shape.dims[0], .keys = data[KEYS],
-                                                             .about = data[UPDATES], .values = data[ROWS],
+    return mu__embedding_table_write(table, &(mu_table_rows){.n = parts[KEYS]->shape.dims[0],
+                                                             .keys = data[KEYS],
+                                                             .about = data[UPDATES],
+                                                             .values = data[ROWS],
                                                              .slots = data[SLOTS]});
 }

@@ -66,10 +66,11 @@ static mu_status check_size(const mu_tensor_file *file, const char *asset, const
     }
     if (!json_is_integer(size) || json_array_size(list) == least)
         return MU_OK;
-    return mu__error(MU_DATA_LOSS, "%s: '%s' has %zu tokens, and the configuration of the layer says %lld; a token "
-                     "with a line feed cannot be kept in this file. Give the vocabulary to the layer (vocabulary=…) "
-                     "and save the model again", file->path, asset, json_array_size(list),
-                     (long long)json_integer_value(size));
+    return mu__error(
+        MU_DATA_LOSS,
+        "%s: '%s' has %zu tokens, and the configuration of the layer says %lld; a token with a line feed cannot be "
+        "kept in this file. Give the vocabulary to the layer (vocabulary=…) and save the model again",
+        file->path, asset, json_array_size(list), (long long)json_integer_value(size));
 }
 
 static mu_status take_vocabulary(const mu_tensor_file *file, const char *asset, const char *text, bool integers,
@@ -98,8 +99,10 @@ static mu_status take_weights(const mu_tensor_file *file, const char *path, json
         return mu_error_code();
     const mu_shape shape = mu_tensor_file_shape(file, at);
     if (shape.rank != 1 || shape.dims[0] < (int64_t)n || !mu__dtype_is_float(mu_tensor_file_dtype(file, at)))
-        return mu__error(MU_DATA_LOSS, "%s: the idf_weights of '%s' are not a number for each of the %zu tokens of its "
-                         "vocabulary; save the model again", file->path, path, n);
+        return mu__error(MU_DATA_LOSS,
+                         "%s: the idf_weights of '%s' are not a number for each of the %zu tokens of its vocabulary; "
+                         "save the model again",
+                         file->path, path, n);
     mu_tensor *weights = mu_tensor_file_read(file, at);
     const void *data = weights ? mu__host_read(weights) : NULL;
     json_t *list = data ? json_array() : NULL;
@@ -118,8 +121,8 @@ static mu_status take_weights(const mu_tensor_file *file, const char *path, json
     if (list)
         return mu__json_member(config, "idf_weights", list);
     return mu__pending() ? mu_error_code()
-                         : mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory is left for the idf weights of '%s'; free "
-                                     "some", file->path, path);
+                         : mu__error(MU_RESOURCE_EXHAUSTED,
+                                     "%s: no memory is left for the idf weights of '%s'; free some", file->path, path);
 }
 
 static mu_status complete(const mu_tensor_file *file, const char *path, const json_t *layer)
@@ -144,10 +147,14 @@ static mu_status complete(const mu_tensor_file *file, const char *path, const js
 // Keras's name of a class in paths; NULL: no look-up, and no model.
 static const char *directory_of(const char *class_name, bool *model)
 {
-    static const struct { const char *class_name, *directory; bool model; } known[] = {
-        {"StringLookup", "string_lookup", false}, {"IntegerLookup", "integer_lookup", false},
-        {"TextVectorization", "text_vectorization", false}, {"Functional", "functional", true},
-        {"Sequential", "sequential", true}};
+    static const struct {
+        const char *class_name, *directory;
+        bool model;
+    } known[] = {{"StringLookup", "string_lookup", false},
+                 {"IntegerLookup", "integer_lookup", false},
+                 {"TextVectorization", "text_vectorization", false},
+                 {"Functional", "functional", true},
+                 {"Sequential", "sequential", true}};
     for (size_t i = 0; i < MU_COUNT(known); i++)
         if (strcmp(known[i].class_name, class_name) == 0) {
             *model = known[i].model;
@@ -178,14 +185,12 @@ static mu_status walk(const mu_tensor_file *file, const char *around, const json
         const int before = same_class_before(layers, i);
         char *path = before > 0 ? mu__sprintf("%s%slayers/%s_%d", around, *around ? "/" : "", directory, before)
                                 : mu__sprintf("%s%slayers/%s", around, *around ? "/" : "", directory);
-        status = !path ? MU_RESOURCE_EXHAUSTED
-                 : is_model ? walk(file, path, layer, depth + 1) : complete(file, path, layer);
+        status = !path      ? MU_RESOURCE_EXHAUSTED
+                 : is_model ? walk(file, path, layer, depth + 1)
+                            : complete(file, path, layer);
         mu__free(path);
     }
     return status;
 }
 
-mu_status mu__keras_assets_into(json_t *model, const mu_tensor_file *file)
-{
-    return walk(file, "", model, 0);
-}
+mu_status mu__keras_assets_into(json_t *model, const mu_tensor_file *file) { return walk(file, "", model, 0); }

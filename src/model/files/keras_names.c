@@ -29,7 +29,8 @@ void mu__keras_names_free(mu_named_variables *list)
 const char *mu__named_as(const mu_named_variable *variable, mu_file_names names)
 {
     return names == MU_NAMES_KERAS     ? variable->keras
-           : names == MU_NAMES_OBJECTS ? variable->object : mu_variable_name(variable->variable);
+           : names == MU_NAMES_OBJECTS ? variable->object
+                                       : mu_variable_name(variable->variable);
 }
 
 // ---- Weights ------------------------------------------------------------------------------------
@@ -37,8 +38,8 @@ const char *mu__named_as(const mu_named_variable *variable, mu_file_names names)
 // Takes over the names, also on failure.
 static mu_status add(mu_named_variables *out, mu_variable *variable, char *keras, char *object, bool of_optimizer)
 {
-    const mu_named_variable named = {.variable = variable, .keras = keras, .object = object,
-                                     .of_optimizer = of_optimizer};
+    const mu_named_variable named = {
+        .variable = variable, .keras = keras, .object = object, .of_optimizer = of_optimizer};
     const mu_status status = keras && object ? MU_PUSH(out, named) : MU_RESOURCE_EXHAUSTED;
     if (status != MU_OK) {
         mu__free(keras);
@@ -64,9 +65,13 @@ static bool is_listed(const mu_named_variables *out, const mu_variable *variable
 // Weights such as "query/kernel" are those of a layer of Keras, which is an attribute of the layer here.
 static const char *attribute_of(const char *name, size_t length)
 {
-    static const struct { const char *name, *attribute; } known[] = {
-        {"query", "query_dense"}, {"key", "key_dense"}, {"value", "value_dense"}, {"gate", "gate_dense"},
-        {"attention_output", "output_dense"}};
+    static const struct {
+        const char *name, *attribute;
+    } known[] = {{"query", "query_dense"},
+                 {"key", "key_dense"},
+                 {"value", "value_dense"},
+                 {"gate", "gate_dense"},
+                 {"attention_output", "output_dense"}};
     for (size_t i = 0; i < MU_COUNT(known); i++)
         if (strlen(known[i].name) == length && strncmp(known[i].name, name, length) == 0)
             return known[i].attribute;
@@ -94,7 +99,8 @@ static int number_of(const mu_layer *layer, const mu_weight *weight)
     for (size_t i = 0; i < layer->weights.n; i++) {
         const mu_weight *other = &layer->weights.items[i];
         const bool before = mu_variable_is_trainable(other->variable) == trained
-                                ? other < weight : mu_variable_is_trainable(other->variable);
+                                ? other < weight
+                                : mu_variable_is_trainable(other->variable);
         number += !other->uncounted && same_inner(other, weight) && before;
     }
     return number;
@@ -120,8 +126,9 @@ static mu_status add_weight(const mu_layer *layer, const mu_weight *weight, cons
     inner = inner ? inner : "";
     char *vars = mu__sprintf("%s%s%svars/%d", private, inner, slash, number_of(layer, weight));
     char *attribute = mu__sprintf("%s%s%s%s", private, inner, slash, last);
-    const mu_status status = vars && attribute ? add(out, weight->variable, joined(keras, vars),
-                                                     joined(object, attribute), false) : MU_RESOURCE_EXHAUSTED;
+    const mu_status status = vars && attribute
+                                 ? add(out, weight->variable, joined(keras, vars), joined(object, attribute), false)
+                                 : MU_RESOURCE_EXHAUSTED;
     mu__free(vars);
     mu__free(attribute);
     return status;
@@ -148,7 +155,8 @@ static mu_status add_idf(const mu_layer *layer, const char *keras, const char *o
     MU_TRY(add_idf_as(layer, weights, mu__sprintf("%s/vars/idf_weights", keras),
                       text ? mu__strdup("") : mu__sprintf("%s/idf_weights", object), out));
     return text ? add_idf_as(layer, weights, mu__sprintf("%s/%s/vars/idf_weights", keras, inner),
-                             mu__sprintf("%s/%s/idf_weights", object, inner), out) : MU_OK;
+                             mu__sprintf("%s/%s/idf_weights", object, inner), out)
+                : MU_OK;
 }
 
 static mu_status add_constant(mu_tensor *value, const char *object, const char *name, const char *end,
@@ -225,9 +233,10 @@ static mu_status walk_list(mu_layer *const *layers, size_t n, const char *list, 
     const char *slash = *object ? "/" : "";
     for (size_t i = 0; i < n; i++)
         if (layers[i])
-            MU_TRY(walk_under(layers[i], listed_name(keras, list, layers, i),
-                              mu__sprintf("%s%s%s/%d", object, slash,
-                                          strcmp(list, "layers") == 0 ? "_operations" : list, (int)i), out));
+            MU_TRY(walk_under(
+                layers[i], listed_name(keras, list, layers, i),
+                mu__sprintf("%s%s%s/%d", object, slash, strcmp(list, "layers") == 0 ? "_operations" : list, (int)i),
+                out));
     return MU_OK;
 }
 
@@ -293,7 +302,8 @@ static char *sublayer_name(const mu_layer *layer, const char *keras, const char 
     const bool own_model = mu__layer_is_own(layer) && layer->trainer;
     const bool named = mu__layer_attribute_of(layer, layer->sublayers.items[i]) != NULL;
     return own_model && (!named || attribute[0] == '_' || strcmp(attribute, "layers") > 0)
-               ? listed_name(keras, "layers", layer->sublayers.items, i) : joined(keras, attribute);
+               ? listed_name(keras, "layers", layer->sublayers.items, i)
+               : joined(keras, attribute);
 }
 
 static mu_status walk(const mu_layer *layer, const char *keras, const char *object, mu_named_variables *out)
@@ -325,10 +335,10 @@ static mu_status walk(const mu_layer *layer, const char *keras, const char *obje
 
 // Where the state of an optimizer is, and the number of its next variable.
 typedef struct state_place {
-    const char *around;  // "optimizer", or that of the optimizer inside
+    const char *around; // "optimizer", or that of the optimizer inside
     int next;
-    bool again;          // under another name too
-    bool inside;         // it is the state of an optimizer inside of another
+    bool again;  // under another name too
+    bool inside; // it is the state of an optimizer inside of another
 } state_place;
 
 static mu_status add_state(mu_named_variables *out, mu_variable *variable, state_place *place)
@@ -346,7 +356,8 @@ static mu_status add_constant_state(mu_named_variables *out, mu_tensor *value, s
 {
     const int n = place->next++;
     MU_TRY(value ? add(out, NULL, mu__sprintf("%s/vars/%d", place->around, n),
-                       mu__sprintf("%s/_variables/%d", place->around, n), false) : mu_error_code());
+                       mu__sprintf("%s/_variables/%d", place->around, n), false)
+                 : mu_error_code());
     out->items[out->n - 1].constant = mu_retain(value);
     return MU_OK;
 }
@@ -391,10 +402,9 @@ static mu_status add_scalar(mu_named_variables *out, const mu_optimizer *optimiz
 {
     if (!place->inside)
         return add_state(out, optimizer->scalars[i], place);
-    return names == MU_NAMES_KERAS
-               ? MU_OK
-               : add(out, optimizer->scalars[i], mu__strdup(""),
-                     mu__sprintf("%s/_%s", place->around, optimizer->scalar_kinds[i].name), true);
+    return names == MU_NAMES_KERAS ? MU_OK
+                                   : add(out, optimizer->scalars[i], mu__strdup(""),
+                                         mu__sprintf("%s/_%s", place->around, optimizer->scalar_kinds[i].name), true);
 }
 
 // In the order in which Keras makes them: averages and accumulators, then what the class has, its scalars last.

@@ -6,14 +6,14 @@
 #include "model/core/layer.h"
 
 typedef struct mu_named_variable {
-    mu_variable *variable;       // borrowed; NULL: `constant`
-    mu_tensor *constant;         // idf weights of `look_up`, not in files with Muster's own names; retained
-    mu_layer *look_up;           // borrowed; NULL: `constant` is written alone, what Keras keeps of a look-up besides
-    const char *end;             // of the key in a checkpoint; NULL: MU_BUNDLE_SUFFIX
-    char *keras;                 // "layers/dense/vars/0"
-    char *object;                // "_operations/1/kernel", without the end of a checkpoint's key
+    mu_variable *variable; // borrowed; NULL: `constant`
+    mu_tensor *constant;   // idf weights of `look_up`, not in files with Muster's own names; retained
+    mu_layer *look_up;     // borrowed; NULL: `constant` is written alone, what Keras keeps of a look-up besides
+    const char *end;       // of the key in a checkpoint; NULL: MU_BUNDLE_SUFFIX
+    char *keras;           // "layers/dense/vars/0"
+    char *object;          // "_operations/1/kernel", without the end of a checkpoint's key
     bool of_optimizer;
-    bool again;                  // a weight of a sublayer, which is in the list under the sublayer's names too
+    bool again; // a weight of a sublayer, which is in the list under the sublayer's names too
 } mu_named_variable;
 
 typedef struct mu_named_variables {

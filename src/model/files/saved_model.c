@@ -48,8 +48,10 @@ mu_status mu_save_model(mu_model *model, const char *path)
         return mu_error_code();
     MU_TRY(mu__model_need_built(model, path, "mu_save_model"));
     if (mu__file_format_of(path) != &mu__keras_format)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_save_model: '%s' does not end with .keras, the format of whole "
-                         "models; mu_save_weights saves weights in other formats", path);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_save_model: '%s' does not end with .keras, the format of whole models; mu_save_weights "
+                         "saves weights in other formats",
+                         path);
     mu_pool *pool = mu_pool_open();
     json_t *json = pool ? mu__model_json(model) : NULL;
     const char *config = json ? mu__json_text(json, "mu_save_model") : NULL;
@@ -87,13 +89,16 @@ static mu_model *load(const mu_tensor_file *file, bool compiles)
 {
     const char *config = mu_tensor_file_metadata(file, "config.json");
     if (!config) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_load_model: '%s' (%s) holds no model, only tensors; make the model and call "
-                  "mu_load_weights", file->path, file->format->name);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_load_model: '%s' (%s) holds no model, only tensors; make the model and call mu_load_weights",
+                  file->path, file->format->name);
         return NULL;
     }
     mu_model *model = mu__model_from_json(config, file, compiles, "mu_load_model");
     return model && mu__model_need_built(model, file->path, "mu_load_model") == MU_OK &&
-           mu__model_load(model, file, "mu_load_model") == MU_OK ? model : NULL;
+                   mu__model_load(model, file, "mu_load_model") == MU_OK
+               ? model
+               : NULL;
 }
 
 mu_model *mu_load_model_with(const mu_load_model_args *given)

@@ -68,8 +68,7 @@ static mu_status save_list(mu_model *model, const mu_named_variables *list, cons
     mu_tensor **tensors = mu__calloc(n + 1, sizeof *tensors);
     char **keys = mu__calloc(n + 1, sizeof *keys);
     mu_status status = tensors && keys ? read_all(list, format->names, keys, tensors) : MU_RESOURCE_EXHAUSTED;
-    const mu_tensors all = {.n = (int)n, .names = (const char *const *)keys, .tensors = tensors,
-                            .metadata = metadata};
+    const mu_tensors all = {.n = (int)n, .names = (const char *const *)keys, .tensors = tensors, .metadata = metadata};
     mu__strategy_doing(model->strategy, "saving", -1);
     if (status == MU_OK && mu_strategy_should_checkpoint(model->strategy))
         status = mu__tensors_save_as(format, path, &all);
@@ -88,9 +87,11 @@ mu_status mu__model_save(mu_model *model, const mu_file_format *format, const ch
     if (format->names == MU_NAMES_OBJECTS)
         MU_TRY(mu__numbers_operations(model, &numbered));
     if (!numbered)
-        return mu__error(MU_UNIMPLEMENTED, "%s: the numbers that layers have in a checkpoint depend on how Keras "
-                         "computes the masks of multi-head attention and of concatenations; save '%s' as .weights.h5, "
-                         "or make it of Keras's configuration", path, mu_layer_name(model));
+        return mu__error(
+            MU_UNIMPLEMENTED,
+            "%s: the numbers that layers have in a checkpoint depend on how Keras computes the masks of multi-head "
+            "attention and of concatenations; save '%s' as .weights.h5, or make it of Keras's configuration",
+            path, mu_layer_name(model));
     mu_pool *pool = mu_pool_open();
     mu_status status = pool ? mu__keras_names(model, format->names, &list) : mu_error_code();
     if (status == MU_OK)
@@ -113,9 +114,9 @@ mu_status mu_save_weights(mu_model *model, const char *path)
 typedef struct loading {
     const mu_tensor_file *file;
     const char *function;
-    const mu_load_weights_args *options;  // NULL: all weights
-    const regex_t *only;         // that the paths of weights must match; NULL: none
-    mu_file_names names;         // those that the file has
+    const mu_load_weights_args *options; // NULL: all weights
+    const regex_t *only;                 // that the paths of weights must match; NULL: none
+    mu_file_names names;                 // those that the file has
 } loading;
 
 // Whether a variable of the list is to be loaded, as far as the caller's options say.
@@ -218,9 +219,10 @@ static bool has_state(const loading *l, const mu_named_variables *list)
             missing = named;
     }
     if (found > untrained && missing)
-        mu__log(MU_LOG_WARNING, "%s: the optimizer's state in '%s' has no '%s' of this shape, so it was saved with "
-                "another optimizer or by an older version; the optimizer starts from its initial state", l->function,
-                l->file->path, mu__named_as(missing, l->file->format->names));
+        mu__log(MU_LOG_WARNING,
+                "%s: the optimizer's state in '%s' has no '%s' of this shape, so it was saved with another optimizer "
+                "or by an older version; the optimizer starts from its initial state",
+                l->function, l->file->path, mu__named_as(missing, l->file->format->names));
     return found > 0 && !missing;
 }
 
@@ -253,9 +255,10 @@ static mu_status check_idf(const loading *l, const mu_named_variable *named, boo
     if (*fits || at < 0)
         return mu_error_code();
     if (!l->options || !l->options->skip_mismatch)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: '%s' in '%s' is %s%s, and the look-up '%s' has %lld indices; give "
-                         "it the vocabulary that it had when the file was saved", l->function,
-                         mu__named_as(named, l->names), l->file->path,
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: '%s' in '%s' is %s%s, and the look-up '%s' has %lld indices; give it the vocabulary that "
+                         "it had when the file was saved",
+                         l->function, mu__named_as(named, l->names), l->file->path,
                          mu_dtype_name(mu_tensor_file_dtype(l->file, at)), mu__shape_text(&seen, text),
                          mu_layer_name(named->look_up), (long long)wanted->dims[0]);
     mu__log(MU_LOG_WARNING, "left as they are: the idf weights of '%s', of which '%s' has another number",
@@ -356,8 +359,8 @@ mu_status mu_load_weights_with(const mu_load_weights_args *given)
     const int code = args.only ? regcomp(&only, args.only, REG_EXTENDED | REG_NOSUB) : 0;
     if (code != 0) {
         regerror(code, &only, reason, sizeof reason);
-        return mu__error(MU_INVALID_ARGUMENT, "mu_load_weights: .only is '%.60s', which is not a regular expression: "
-                         "%s", args.only, reason);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_load_weights: .only is '%.60s', which is not a regular expression: %s", args.only, reason);
     }
     const mu_status status = load_file(&args, args.only ? &only : NULL);
     if (args.only)
@@ -379,9 +382,10 @@ mu_variable *mu_model_weight(mu_model *model, const char *path)
         if (strcmp(mu_variable_name(list.items[i]), path) == 0)
             found = list.items[i];
     if (status == MU_OK && !found)
-        mu__error(MU_NOT_FOUND, "mu_model_weight: '%s' has no weight '%.80s'; its %zu weights begin with '%s' "
-                  "(mu_model_weights lists them)", mu_layer_name(model), path, list.n,
-                  list.n > 0 ? mu_variable_name(list.items[0]) : "");
+        mu__error(MU_NOT_FOUND,
+                  "mu_model_weight: '%s' has no weight '%.80s'; its %zu weights begin with '%s' (mu_model_weights "
+                  "lists them)",
+                  mu_layer_name(model), path, list.n, list.n > 0 ? mu_variable_name(list.items[0]) : "");
     mu__free(list.items);
     return found;
 }

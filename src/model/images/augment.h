@@ -33,13 +33,11 @@ static inline mu_tensor *mu__number_like(const mu_tensor *x, double value)
 }
 
 // The fields of mu_random_color_args, with the default of `factor`; mu__color_build is the `build` of such a class.
-#define MU_COLOR_FIELDS(...)                                                              \
-    {                                                                                     \
-        MU_FIELD(mu_random_color_args, factor, RANGE, __VA_ARGS__),                       \
-        MU_FIELD(mu_random_color_args, value_range, RANGE, .number = 0, .high = 255),     \
-        MU_FIELD(mu_random_color_args, seed, SEED),                                       \
-        MU_LAYER_FIELDS(mu_random_color_args),                                            \
-        {0},                                                                              \
+#define MU_COLOR_FIELDS(...)                                                                        \
+    {                                                                                               \
+        MU_FIELD(mu_random_color_args, factor, RANGE, __VA_ARGS__),                                 \
+            MU_FIELD(mu_random_color_args, value_range, RANGE, .number = 0, .high = 255),           \
+            MU_FIELD(mu_random_color_args, seed, SEED), MU_LAYER_FIELDS(mu_random_color_args), {0}, \
     }
 mu_status mu__color_build(mu_layer *layer, int n, const mu_shape *input);
 // mu__in_order checks that numbers of an option are from `low` to `high`, the lowest first.

@@ -116,10 +116,7 @@ static mu_status brightness_complete(void *args)
     return check_factor(color, "mu_random_brightness", -1);
 }
 
-static mu_status contrast_complete(void *args)
-{
-    return check_factor(args, "mu_random_contrast", 0);
-}
+static mu_status contrast_complete(void *args) { return check_factor(args, "mu_random_contrast", 0); }
 
 mu_status mu__color_build(mu_layer *layer, int n, const mu_shape *input)
 {

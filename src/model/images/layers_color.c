@@ -28,8 +28,9 @@ mu_status mu__need_colors(const mu_layer *layer, const mu_shape *input, bool gre
 {
     const int64_t channels = input->dims[3];
     return channels == 3 || (grey && channels == 1)
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs images of 3 channels%s; it was given %lld",
-                                   mu_layer_name(layer), grey ? ", or of 1" : "", (long long)channels);
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs images of 3 channels%s; it was given %lld",
+                           mu_layer_name(layer), grey ? ", or of 1" : "", (long long)channels);
 }
 
 mu_tensor *mu__image_stretched(mu_tensor *x, const double from[2], const double to[2])

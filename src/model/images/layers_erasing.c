@@ -35,8 +35,9 @@ static mu_status erasing_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL));
     if (args->n_fill_value <= 1 || args->n_fill_value == input->dims[3])
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' has %d numbers in fill_value; give one, or one for each of the "
-                     "%lld channels", mu_layer_name(layer), args->n_fill_value, (long long)input->dims[3]);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "layer '%s' has %d numbers in fill_value; give one, or one for each of the %lld channels",
+                     mu_layer_name(layer), args->n_fill_value, (long long)input->dims[3]);
 }
 
 // Which positions along an axis are inside of a random interval: its length is a share of the axis, its begin anywhere.
@@ -46,10 +47,10 @@ static mu_tensor *interval(const mu_layer *layer, mu_tensor *x, int axis, const 
     mu_shape shape = MU_SHAPE(1, 1, 1, 1);
     shape.dims[axis] = n;
     mu_tensor *positions = mu_reshape(mu_range(x->dtype, 0, (double)n, 1), shape.rank, shape.dims);
-    mu_tensor *length = mu_multiply(mu_sqrt(mu__image_numbers(layer, x, scale[0], scale[1])),
-                                    mu__number_like(x, (double)n));
-    mu_tensor *first = mu_multiply(mu__image_numbers(layer, x, 0, 1),
-                                   mu_subtract(mu__number_like(x, (double)n), length));
+    mu_tensor *length =
+        mu_multiply(mu_sqrt(mu__image_numbers(layer, x, scale[0], scale[1])), mu__number_like(x, (double)n));
+    mu_tensor *first =
+        mu_multiply(mu__image_numbers(layer, x, 0, 1), mu_subtract(mu__number_like(x, (double)n), length));
     return mu_logical_and(mu_greater_equal(positions, first), mu_less(positions, mu_add(first, length)));
 }
 
@@ -164,7 +165,8 @@ static mu_value *perspective_call(mu_layer *layer, mu_value *inputs, const mu_ca
     square_to_corners(x, y, m);
     mu_tensor *transforms = mu__pending() ? NULL : corners_to_image(m, width, height);
     mu_tensor *moved = transforms ? mu_image_affine_transform(image, transforms, .interpolation = args->interpolation,
-                                                              .fill_value = args->fill_value) : NULL;
+                                                              .fill_value = args->fill_value)
+                                  : NULL;
     return mu_of(moved ? mu_where(chosen, moved, image) : NULL);
 }
 

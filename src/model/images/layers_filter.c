@@ -192,5 +192,5 @@ static mu_value *equalization_call(mu_layer *layer, mu_value *inputs, const mu_c
     return mu_of(y ? mu__image_stretched(y, mu__image_bytes, args->value_range) : NULL);
 }
 
-MU_LAYER_CLASS(equalization, "equalization", "Equalization", mu_equalization_args, equalization_fields, NULL,
-               .axes = 2, .build = equalization_build, .call = equalization_call)
+MU_LAYER_CLASS(equalization, "equalization", "Equalization", mu_equalization_args, equalization_fields, NULL, .axes = 2,
+               .build = equalization_build, .call = equalization_call)

@@ -16,25 +16,25 @@
 static const char *const interpolations[] = {"bilinear", "nearest", NULL};
 static const char *const fill_modes[] = {"reflect", "constant", "wrap", "nearest", NULL};
 
-#define MOVE_FIELDS(type)                                                                       \
-    MU_FIELD(type, fill_mode, CHOICE, .text = "reflect", .choices = fill_modes),                    \
-    MU_FIELD(type, interpolation, CHOICE, .text = "bilinear", .choices = interpolations),           \
-    MU_FIELD(type, fill_value, DOUBLE),                                                         \
-    MU_FIELD(type, seed, SEED),                                                                 \
-    MU_LAYER_FIELDS(type)
+#define MOVE_FIELDS(type)                                                                     \
+    MU_FIELD(type, fill_mode, CHOICE, .text = "reflect", .choices = fill_modes),              \
+        MU_FIELD(type, interpolation, CHOICE, .text = "bilinear", .choices = interpolations), \
+        MU_FIELD(type, fill_value, DOUBLE), MU_FIELD(type, seed, SEED), MU_LAYER_FIELDS(type)
 
 static const mu_field rotation_fields[] = {
     MU_FIELD(mu_random_rotation_args, factor, RANGE), MOVE_FIELDS(mu_random_rotation_args), {0}};
-static const mu_field zoom_fields[] = {
-    MU_FIELD(mu_random_move_args, height_factor, RANGE),
-    MU_FIELD(mu_random_move_args, width_factor, RANGE, .number = NAN, .high = NAN),
-    MOVE_FIELDS(mu_random_move_args), {0}};
-static const mu_field translation_fields[] = {
-    MU_FIELD(mu_random_move_args, height_factor, RANGE),
-    MU_FIELD(mu_random_move_args, width_factor, RANGE), MOVE_FIELDS(mu_random_move_args), {0}};
-static const mu_field shear_fields[] = {
-    MU_FIELD(mu_random_shear_args, x_factor, RANGE),
-    MU_FIELD(mu_random_shear_args, y_factor, RANGE), MOVE_FIELDS(mu_random_shear_args), {0}};
+static const mu_field zoom_fields[] = {MU_FIELD(mu_random_move_args, height_factor, RANGE),
+                                       MU_FIELD(mu_random_move_args, width_factor, RANGE, .number = NAN, .high = NAN),
+                                       MOVE_FIELDS(mu_random_move_args),
+                                       {0}};
+static const mu_field translation_fields[] = {MU_FIELD(mu_random_move_args, height_factor, RANGE),
+                                              MU_FIELD(mu_random_move_args, width_factor, RANGE),
+                                              MOVE_FIELDS(mu_random_move_args),
+                                              {0}};
+static const mu_field shear_fields[] = {MU_FIELD(mu_random_shear_args, x_factor, RANGE),
+                                        MU_FIELD(mu_random_shear_args, y_factor, RANGE),
+                                        MOVE_FIELDS(mu_random_shear_args),
+                                        {0}};
 
 // Numbers of a range, one for each image: [batch]. In float32 at least: coordinates rounded to a half type would move
 // whole pixels.
@@ -76,12 +76,12 @@ static mu_value *moved(mu_tensor *x, mu_tensor *const affine[6], const char *int
 }
 
 // The `build` of a class whose options have a seed.
-#define GEOMETRY_BUILD(word, type)                                                                          \
-    static mu_status word##_build(mu_layer *layer, int n, const mu_shape *input)                            \
-    {                                                                                                       \
-        const type *args = layer->args;                                                                     \
-        MU_TRY(mu__image_sizes_known(layer, n, input));                                                     \
-        return mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL);                \
+#define GEOMETRY_BUILD(word, type)                                                           \
+    static mu_status word##_build(mu_layer *layer, int n, const mu_shape *input)             \
+    {                                                                                        \
+        const type *args = layer->args;                                                      \
+        MU_TRY(mu__image_sizes_known(layer, n, input));                                      \
+        return mu__random_build(layer, n, input, MU_GIVEN(args, seed) ? &args->seed : NULL); \
     }
 
 // ---- Rotation -----------------------------------------------------------------------------------
@@ -103,7 +103,7 @@ static mu_value *rotation_call(mu_layer *layer, mu_value *inputs, const mu_call_
     mu_tensor *angle = scaled(scaled(draw(layer, x, args->factor), 360), acos(-1) / 180);
     mu_tensor *cosine = mu_cos(angle), *sine = mu_sin(angle);
     mu_tensor *affine[] = {cosine, mu_neg(sine), mu_add(centred(cosine, cx), scaled(sine, cy)),
-                           sine, cosine, mu_subtract(centred(cosine, cy), scaled(sine, cx))};
+                           sine,   cosine,       mu_subtract(centred(cosine, cy), scaled(sine, cx))};
     return moved(x, affine, args->interpolation, args->fill_mode, args->fill_value);
 }
 
@@ -118,8 +118,8 @@ static mu_status zoom_complete(void *arguments)
 {
     const mu_random_move_args *args = arguments;
     MU_TRY(mu__in_order(args->height_factor, -1, 1, "mu_random_zoom", "height_factor"));
-    return isnan(args->width_factor[0])
-               ? MU_OK : mu__in_order(args->width_factor, -1, 1, "mu_random_zoom", "width_factor");
+    return isnan(args->width_factor[0]) ? MU_OK
+                                        : mu__in_order(args->width_factor, -1, 1, "mu_random_zoom", "width_factor");
 }
 
 static mu_status translation_complete(void *arguments)
@@ -138,8 +138,8 @@ static mu_value *zoom_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
     const double high[] = {1 + args->height_factor[0], 1 + args->height_factor[1]},
                  wide[] = {1 + args->width_factor[0], 1 + args->width_factor[1]};
     mu_tensor *height = draw(layer, x, high), *width = isnan(wide[0]) ? height : draw(layer, x, wide);
-    mu_tensor *affine[] = {width, NULL, centred(width, middle_of(x, 2)),
-                           NULL, height, centred(height, middle_of(x, 1))};
+    mu_tensor *affine[] = {width, NULL,   centred(width, middle_of(x, 2)),
+                           NULL,  height, centred(height, middle_of(x, 1))};
     return moved(x, affine, args->interpolation, args->fill_mode, args->fill_value);
 }
 

@@ -10,7 +10,7 @@
 // ---- Hue, saturation and value ------------------------------------------------------------------
 
 typedef struct hsv {
-    mu_tensor *hue, *saturation, *value;  // [batch, height, width]
+    mu_tensor *hue, *saturation, *value; // [batch, height, width]
 } hsv;
 
 static mu_tensor *times(mu_tensor *x, double factor) { return x ? mu_multiply(x, mu__number_like(x, factor)) : NULL; }
@@ -28,8 +28,8 @@ static mu_status to_hsv(mu_tensor *x, hsv *out)
     mu_tensor *sixth = mu_divide(mu__number_like(x, 1. / 6), mu_where(coloured, extent, mu_ones_like(r)));
     mu_tensor *of_g = plus(mu_multiply(sixth, mu_subtract(b, r)), 2. / 6);
     mu_tensor *of_b = plus(mu_multiply(sixth, mu_subtract(r, g)), 4. / 6);
-    mu_tensor *hue = mu_where(mu_equal(r, value), mu_multiply(sixth, mu_subtract(g, b)),
-                              mu_where(mu_equal(g, value), of_g, of_b));
+    mu_tensor *hue =
+        mu_where(mu_equal(r, value), mu_multiply(sixth, mu_subtract(g, b)), mu_where(mu_equal(g, value), of_g, of_b));
     hue = mu_where(coloured, hue, zeros);
     out->hue = mu_where(mu_less(hue, zeros), plus(hue, 1), hue);
     mu_tensor *bright = mu_greater(value, zeros);
@@ -177,8 +177,10 @@ static mu_value *jitter_call(mu_layer *layer, mu_value *inputs, const mu_call_co
     const struct {
         const double *factor;
         mu_tensor *(*changed)(const mu_layer *layer, mu_tensor *x, const double factor[2], const double value_range[2]);
-    } steps[] = {{args->brightness_factor, mu__image_brighter}, {args->contrast_factor, mu__image_contrasted},
-                 {args->saturation_factor, with_saturation}, {args->hue_factor, with_hue}};
+    } steps[] = {{args->brightness_factor, mu__image_brighter},
+                 {args->contrast_factor, mu__image_contrasted},
+                 {args->saturation_factor, with_saturation},
+                 {args->hue_factor, with_hue}};
     for (size_t i = 0; i < MU_COUNT(steps) && x; i++)
         if (!isnan(steps[i].factor[0]))
             x = steps[i].changed(layer, x, steps[i].factor, args->value_range);

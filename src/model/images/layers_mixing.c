@@ -9,7 +9,7 @@
 
 // What such a layer is given, images alone or a map of images and labels, and where both are in the map.
 typedef struct batch {
-    mu_tensor *images, *labels;  // labels NULL: none
+    mu_tensor *images, *labels; // labels NULL: none
     int image_index, label_index;
 } batch;
 
@@ -17,19 +17,24 @@ static mu_status check_batch(const mu_layer *layer, const batch *b, bool mixes)
 {
     char text[MU_SHAPE_TEXT], labels_text[MU_SHAPE_TEXT];
     if (!b->images)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given a map without 'images'; give it images alone, or a "
-                         "map with the keys 'images' and 'labels'", mu_layer_name(layer));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' is given a map without 'images'; give it images alone, or a map with the keys "
+                         "'images' and 'labels'",
+                         mu_layer_name(layer));
     MU_TRY(mu__need_input_rank(layer, &b->images->shape, 4, 4));
     if (mixes && b->images->shape.dims[0] == MU_UNKNOWN)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' mixes the images of a batch, whose number is not known in "
-                         "this trace; call it in a function of mu_dataset_map behind mu_dataset_batch",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' mixes the images of a batch, whose number is not known in this trace; call it in "
+                         "a function of mu_dataset_map behind mu_dataset_batch",
                          mu_layer_name(layer));
     const int64_t rows = b->images->shape.dims[0], labels = b->labels ? b->labels->shape.dims[0] : rows;
     if (!b->labels || (b->labels->shape.rank == 2 && (labels == rows || labels == MU_UNKNOWN || rows == MU_UNKNOWN)))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given labels of shape %s for images of shape %s; expected a "
-                     "row of numbers for each image, as mu_one_hot makes of classes", mu_layer_name(layer),
-                     mu__shape_text(&b->labels->shape, labels_text), mu__shape_text(&b->images->shape, text));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "layer '%s' is given labels of shape %s for images of shape %s; expected a row of numbers for "
+                     "each image, as mu_one_hot makes of classes",
+                     mu_layer_name(layer), mu__shape_text(&b->labels->shape, labels_text),
+                     mu__shape_text(&b->images->shape, text));
 }
 
 // `mixes`: the call is in training.
@@ -38,16 +43,18 @@ static mu_status find_batch(const mu_layer *layer, mu_value *inputs, bool mixes,
     *b = (batch){0};
     const int n = mu__value_flatten(inputs, NULL, 0);
     if (!mu__is_flat_map(inputs) && n != 1)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given %d tensors in another form than it takes; give it "
-                         "images alone, or mu_map(\"images\", images, \"labels\", labels, MU_END)",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' is given %d tensors in another form than it takes; give it images alone, or "
+                         "mu_map(\"images\", images, \"labels\", labels, MU_END)",
                          mu_layer_name(layer), n);
     if (!mu__is_flat_map(inputs))
         b->images = mu_at(inputs, 0);
     for (int i = 0; mu__is_flat_map(inputs) && i < inputs->n; i++) {
         const bool images = strcmp(inputs->keys[i], "images") == 0;
         if (!images && strcmp(inputs->keys[i], "labels") != 0)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' is given a map with the key '%.60s'; it takes 'images' "
-                             "and 'labels'", mu_layer_name(layer), inputs->keys[i]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s' is given a map with the key '%.60s'; it takes 'images' and 'labels'",
+                             mu_layer_name(layer), inputs->keys[i]);
         *(images ? &b->images : &b->labels) = mu_at(inputs, i);
         *(images ? &b->image_index : &b->label_index) = i;
     }

@@ -25,8 +25,11 @@ static mu_status rand_augment_complete(void *args)
 
 // The options of one of the layers that draw, by its number among them. All that are written count, also zeros; without
 // a seed it has one of the program's.
-#define ITS(number, type, ...)                                                        \
-    (&(type){.size = sizeof(type), .given = given, .dtype = args->dtype, __VA_ARGS__, \
+#define ITS(number, type, ...)     \
+    (&(type){.size = sizeof(type), \
+             .given = given,       \
+             .dtype = args->dtype, \
+             __VA_ARGS__,          \
              .seed = MU_GIVEN(args, seed) ? args->seed + (number) : 0})
 #define BOTH(name, numbers) .name = {(numbers)[0], (numbers)[1]}
 static const char given[] = ".factor = 0, .value_range = 0, .x_factor = 0, .y_factor = 0, .height_factor = 0, "

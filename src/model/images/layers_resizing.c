@@ -26,8 +26,8 @@ static mu_status resizing_complete(void *arguments)
     const mu_resizing_args *args = arguments;
     if (!args->crop_to_aspect_ratio || !args->pad_to_aspect_ratio)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_resizing: .crop_to_aspect_ratio and .pad_to_aspect_ratio are both true; "
-                     "give one of them");
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_resizing: .crop_to_aspect_ratio and .pad_to_aspect_ratio are both true; give one of them");
 }
 
 // The image is padded on both sides to the proportion of height to width.

@@ -25,8 +25,9 @@ mu_status mu__adapt_each(mu_layer *layer, mu_dataset *data,
 
 mu_status mu__adapt_empty(mu_layer *layer)
 {
-    return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: the data for layer '%s' are empty: the dataset has no elements; "
-                     "give batches of inputs", mu_layer_name(layer));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_adapt: the data for layer '%s' are empty: the dataset has no elements; give batches of inputs",
+                     mu_layer_name(layer));
 }
 
 // Arrays are a dataset with one element.
@@ -39,8 +40,9 @@ static mu_dataset *dataset_of(const void *data)
         return mu_dataset_from_tensors(mu_of(object));
     if (mu__is(data, &mu__value_type))
         return mu_dataset_from_tensors(object);
-    mu__error(MU_INVALID_ARGUMENT, "mu_adapt: the data are of type %s; give a dataset of batches, or a tensor or value "
-              "with all rows", mu__is_object(data) ? ((const mu_object *)data)->type->name : "text");
+    mu__error(MU_INVALID_ARGUMENT,
+              "mu_adapt: the data are of type %s; give a dataset of batches, or a tensor or value with all rows",
+              mu__is_object(data) ? ((const mu_object *)data)->type->name : "text");
     return NULL;
 }
 
@@ -51,12 +53,15 @@ mu_status mu_adapt(mu_layer *layer, mu_any_inputs data)
     MU_TRY(mu__need(layer, "mu_adapt: the layer"));
     MU_TRY(mu__need(data, "mu_adapt: the data"));
     if (!layer->ops->adapt)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' is of class %s, which has nothing to adapt; give a "
-                         "look-up, a text vectorisation, a normalisation or a discretisation", mu_layer_name(layer),
-                         layer->ops->class.keras);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_adapt: layer '%s' is of class %s, which has nothing to adapt; give a look-up, a text "
+                         "vectorisation, a normalisation or a discretisation",
+                         mu_layer_name(layer), layer->ops->class.keras);
     mu_dataset *dataset = dataset_of(data);
     if (dataset && mu_dataset_cardinality(dataset) == MU_INFINITE)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: the dataset for layer '%s' never ends; take as many batches "
-                         "of it as are to be learned from (mu_dataset_take)", mu_layer_name(layer));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_adapt: the dataset for layer '%s' never ends; take as many batches of it as are to be "
+                         "learned from (mu_dataset_take)",
+                         mu_layer_name(layer));
     return dataset ? layer->ops->adapt(layer, dataset) : mu_error_code();
 }

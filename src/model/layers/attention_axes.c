@@ -17,8 +17,9 @@ mu_status mu__attention_axes_find(const mu_layer *layer, int rank, int n, const 
     for (int i = 0; i < n; i++) {
         const int axis = axes[i] < 0 ? axes[i] + rank : axes[i];
         if (axis < 1 || axis > rank - 2 || has(out->n, out->axes, axis))
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': attention_axes[%d] is %d; for inputs of rank %d, "
-                             "expected distinct axes from 1 to %d; negative ones count from the end",
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s': attention_axes[%d] is %d; for inputs of rank %d, expected distinct axes from "
+                             "1 to %d; negative ones count from the end",
                              mu_layer_name(layer), i, axes[i], rank, rank - 2);
         out->axes[out->n++] = axis;
     }
@@ -40,14 +41,17 @@ mu_status mu__attention_axes_check(const mu_layer *layer, int n_inputs, const mu
         for (int k = 1; k < a.n_rest && fits; k++)
             fits = inputs[i].dims[a.rest[k]] == inputs[0].dims[a.rest[k]];
         if (!fits)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': query is %s and input %d is %s; they must agree in rank "
-                             "and in the axes that are not attended along (.attention_axes)", mu_layer_name(layer),
-                             mu__shape_text(&inputs[0], text), i, mu__shape_text(&inputs[i], other));
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s': query is %s and input %d is %s; they must agree in rank and in the axes that "
+                             "are not attended along (.attention_axes)",
+                             mu_layer_name(layer), mu__shape_text(&inputs[0], text), i,
+                             mu__shape_text(&inputs[i], other));
         for (int axis = 1; axis < a.rank && !mu__attention_is_plain(&a); axis++)
             if (inputs[i].dims[axis] == MU_UNKNOWN)
-                return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs to know all axes of inputs of rank %d but the "
-                                 "batch's; input %d is %s", mu_layer_name(layer), a.rank, i,
-                                 mu__shape_text(&inputs[i], text));
+                return mu__error(
+                    MU_INVALID_ARGUMENT,
+                    "layer '%s' needs to know all axes of inputs of rank %d but the batch's; input %d is %s",
+                    mu_layer_name(layer), a.rank, i, mu__shape_text(&inputs[i], text));
     }
     return MU_OK;
 }
@@ -129,12 +133,13 @@ static mu_status refuse_pairs(const mu_layer *layer, const mu_attention_axes *a,
                               const mu_tensor *query, const mu_tensor *key, int heads)
 {
     char seen[MU_SHAPE_TEXT], of_query[MU_SHAPE_TEXT], of_key[MU_SHAPE_TEXT];
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s': the mask of pairs has shape %s, the query %s and the key %s; "
-                     "the mask must be [batch, axes not attended along, %d heads, the query's axes attended along, "
-                     "the key's], %d of each, where the heads, or all in front of the queries but the batch, may be "
-                     "left out, and all but the batch may be 1", mu_layer_name(layer),
-                     mu__shape_text(&mask->shape, seen), mu__shape_text(&query->shape, of_query),
-                     mu__shape_text(&key->shape, of_key), heads, a->n);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "layer '%s': the mask of pairs has shape %s, the query %s and the key %s; the mask must be [batch, axes not "
+        "attended along, %d heads, the query's axes attended along, the key's], %d of each, where the heads, or all in "
+        "front of the queries but the batch, may be left out, and all but the batch may be 1",
+        mu_layer_name(layer), mu__shape_text(&mask->shape, seen), mu__shape_text(&query->shape, of_query),
+        mu__shape_text(&key->shape, of_key), heads, a->n);
 }
 
 // The mask with all sizes of queries and keys and of the axes that are not attended along.
@@ -142,7 +147,7 @@ static mu_tensor *spread_pairs(mu_tensor *mask, mu_shape wanted, int before, int
 {
     bool differs = false;
     if (before > n_rest)
-        wanted.dims[before - 1] = 1;  // the heads broadcast
+        wanted.dims[before - 1] = 1; // the heads broadcast
     for (int i = before > 0; i < wanted.rank; i++)
         differs |= mu_tensor_dim(mask, i) < wanted.dims[i];
     return differs ? mu_logical_and(mask, mu_ones(MU_BOOL, wanted.rank, wanted.dims)) : mask;

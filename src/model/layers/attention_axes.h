@@ -7,8 +7,8 @@
 
 typedef struct mu_attention_axes {
     int rank;
-    int n, axes[MU_MAX_RANK];        // to attend along
-    int n_rest, rest[MU_MAX_RANK];   // the others: the batch's first, without the features'
+    int n, axes[MU_MAX_RANK];      // to attend along
+    int n_rest, rest[MU_MAX_RANK]; // the others: the batch's first, without the features'
 } mu_attention_axes;
 
 // mu__attention_axes_find resolves axes for inputs of a rank (n 0: all between batch and features).

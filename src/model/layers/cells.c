@@ -5,17 +5,13 @@
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
 
-
 #include <muster/nn.h>
 #include <muster/ops.h>
 
 // The options that all cells begin with.
 typedef mu_simple_rnn_cell_args cell_args;
 
-static const cell_args *args_of(const mu_layer *cell)
-{
-    return cell->args;
-}
+static const cell_args *args_of(const mu_layer *cell) { return cell->args; }
 
 // ---- What the gated cells share -----------------------------------------------------------------
 
@@ -141,8 +137,11 @@ static mu_status simple_step(const mu_cell_run *run, mu_tensor *projected, mu_te
     return mu_error_code();
 }
 
-static const mu_cell_ops simple_ops = {.sizes = one_state, .output_state = mu__first_state, .begin = simple_begin,
-                                       .project = mu__gates_project, .step = simple_step};
+static const mu_cell_ops simple_ops = {.sizes = one_state,
+                                       .output_state = mu__first_state,
+                                       .begin = simple_begin,
+                                       .project = mu__gates_project,
+                                       .step = simple_step};
 
 // ---- LSTM ---------------------------------------------------------------------------------------
 
@@ -194,8 +193,11 @@ mu_status mu__lstm_step(const mu_cell_run *run, mu_tensor *projected, mu_tensor 
     return mu_error_code();
 }
 
-static const mu_cell_ops lstm_ops = {.sizes = mu__lstm_sizes, .output_state = mu__first_state, .begin = mu__lstm_begin,
-                                     .project = mu__gates_project, .step = mu__lstm_step};
+static const mu_cell_ops lstm_ops = {.sizes = mu__lstm_sizes,
+                                     .output_state = mu__first_state,
+                                     .begin = mu__lstm_begin,
+                                     .project = mu__gates_project,
+                                     .step = mu__lstm_step};
 
 // ---- GRU ----------------------------------------------------------------------------------------
 
@@ -251,8 +253,11 @@ static mu_status gru_step(const mu_cell_run *run, mu_tensor *projected, mu_tenso
     return mu_error_code();
 }
 
-static const mu_cell_ops gru_ops = {.sizes = one_state, .output_state = mu__first_state, .begin = gru_begin,
-                                    .project = mu__gates_project, .step = gru_step};
+static const mu_cell_ops gru_ops = {.sizes = one_state,
+                                    .output_state = mu__first_state,
+                                    .begin = gru_begin,
+                                    .project = mu__gates_project,
+                                    .step = gru_step};
 
 // ---- Stacked cells ------------------------------------------------------------------------------
 
@@ -309,7 +314,7 @@ static mu_status stacked_begin(mu_cell_run *run, mu_tensor *x, mu_tensor *const 
     for (run->n_inner = 0; run->n_inner < n; run->n_inner++) {
         mu_layer *cell = run->cell->sublayers.items[run->n_inner];
         MU_TRY(mu__cell_begin(&run->inner[run->n_inner], cell, run->training, x, states));
-        x = states[cell->ops->cell->output_state(cell)];  // has the shape of the next cell's input
+        x = states[cell->ops->cell->output_state(cell)]; // has the shape of the next cell's input
         states += cell->ops->cell->sizes(cell, sizes);
     }
     return MU_OK;
@@ -335,8 +340,11 @@ static mu_status stacked_step(const mu_cell_run *run, mu_tensor *projected, mu_t
     return mu_error_code();
 }
 
-static const mu_cell_ops stacked_ops = {.sizes = stacked_sizes, .output_state = stacked_output, .begin = stacked_begin,
-                                        .project = stacked_project, .step = stacked_step};
+static const mu_cell_ops stacked_ops = {.sizes = stacked_sizes,
+                                        .output_state = stacked_output,
+                                        .begin = stacked_begin,
+                                        .project = stacked_project,
+                                        .step = stacked_step};
 
 // ---- Calls --------------------------------------------------------------------------------------
 
@@ -384,15 +392,15 @@ static mu_value *cell_call(mu_layer *cell, mu_value *inputs, const mu_call_conte
 }
 
 // A word's class, and the function that makes such a cell.
-#define CELL(word, keras_class, its_fields, operations)                                                            \
-    const mu_layer_ops mu__##word##_ops = {                                                                        \
-        .class = {#word, keras_class, "mu_" #word, MU_OPTIONS(mu_##word##_args), its_fields, NULL},                \
-        .takes_several = true, .cell = &operations, .build = word##_build, .call = cell_call,                      \
-    };                                                                                                             \
-    mu_layer *mu_##word##_with(const mu_##word##_args *args)                                                       \
-    {                                                                                                              \
-        return mu__layer_make(&mu__##word##_ops, args);                                                            \
-    }
+#define CELL(word, keras_class, its_fields, operations)                                             \
+    const mu_layer_ops mu__##word##_ops = {                                                         \
+        .class = {#word, keras_class, "mu_" #word, MU_OPTIONS(mu_##word##_args), its_fields, NULL}, \
+        .takes_several = true,                                                                      \
+        .cell = &operations,                                                                        \
+        .build = word##_build,                                                                      \
+        .call = cell_call,                                                                          \
+    };                                                                                              \
+    mu_layer *mu_##word##_with(const mu_##word##_args *args) { return mu__layer_make(&mu__##word##_ops, args); }
 
 CELL(simple_rnn_cell, "SimpleRNNCell", simple_rnn_cell_fields, simple_ops)
 CELL(lstm_cell, "LSTMCell", mu__lstm_cell_fields, lstm_ops)
@@ -401,7 +409,10 @@ CELL(gru_cell, "GRUCell", gru_cell_fields, gru_ops)
 const mu_layer_ops mu__stacked_rnn_cells_ops = {
     .class = {"stacked_rnn_cells", "StackedRNNCells", "mu_stacked_rnn_cells", MU_OPTIONS(stacked_args), stacked_fields,
               NULL},
-    .takes_several = true, .cell = &stacked_ops, .build = stacked_build, .call = cell_call,
+    .takes_several = true,
+    .cell = &stacked_ops,
+    .build = stacked_build,
+    .call = cell_call,
 };
 
 static mu_status adopt_cells(mu_layer *stack, mu_layer *const *cells)
@@ -414,8 +425,9 @@ static mu_status adopt_cells(mu_layer *stack, mu_layer *const *cells)
                              cells[n] ? "layer" : "cell", n, cells[n] ? mu_layer_name(cells[n]) : "NULL");
         states += cells[n]->ops->cell->sizes(cells[n], sizes);
         if (states > MU_MAX_CELL_STATES)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_stacked_rnn_cells: the first %d cells have %d states; at most %d "
-                             "are supported", n + 1, states, MU_MAX_CELL_STATES);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_stacked_rnn_cells: the first %d cells have %d states; at most %d are supported", n + 1,
+                             states, MU_MAX_CELL_STATES);
         MU_TRY(mu__layer_adopt(stack, cells[n]));
     }
     return n > 0 ? mu__layer_name_sublayers(stack, "mu_stacked_rnn_cells")

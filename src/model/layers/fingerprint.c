@@ -175,6 +175,7 @@ uint64_t mu__salted_hash(int n, const int64_t *salt, mu_string text)
 
 mu_status mu__salt_check(int n, const char *function)
 {
-    return n <= 2 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "%s: n_salt is %d; the key of SipHash has 1 or 2 numbers",
-                                      function, n);
+    return n <= 2
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "%s: n_salt is %d; the key of SipHash has 1 or 2 numbers", function, n);
 }

@@ -20,8 +20,8 @@ static mu_value *activation_call(mu_layer *layer, mu_value *inputs, const mu_cal
     return mu_of(mu__activate(((const mu_activation_args *)layer->args)->activation, mu_at(inputs, 0)));
 }
 
-MU_LAYER_CLASS(activation, "activation", "Activation", mu_activation_args, activation_fields, NULL,
-               .passes_mask = true, .call = activation_call)
+MU_LAYER_CLASS(activation, "activation", "Activation", mu_activation_args, activation_fields, NULL, .passes_mask = true,
+               .call = activation_call)
 
 // ---- Rectifiers ---------------------------------------------------------------------------------
 
@@ -39,13 +39,11 @@ static mu_value *leaky_relu_call(mu_layer *layer, mu_value *inputs, const mu_cal
 
 const mu_layer_ops mu__leaky_relu_ops = {
     .class = {"leaky_re_lu", "LeakyReLU", "mu_leaky_relu", MU_OPTIONS(mu_leaky_relu_args), leaky_relu_fields, NULL},
-    .passes_mask = true, .call = leaky_relu_call,
+    .passes_mask = true,
+    .call = leaky_relu_call,
 };
 
-mu_layer *mu_leaky_relu_with(const mu_leaky_relu_args *args)
-{
-    return mu__layer_make(&mu__leaky_relu_ops, args);
-}
+mu_layer *mu_leaky_relu_with(const mu_leaky_relu_args *args) { return mu__layer_make(&mu__leaky_relu_ops, args); }
 
 static const mu_field relu_fields[] = {
     MU_FIELD(mu_relu_layer_args, max_value, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = NAN),
@@ -69,20 +67,18 @@ static mu_value *relu_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
     if (!isnan(args->max_value))
         y = mu_clip_by_value(y, mu_constant(x->dtype, 0), mu_constant(x->dtype, args->max_value));
     if (args->negative_slope != 0)
-        y = mu_subtract(y, mu_multiply(mu_constant(x->dtype, args->negative_slope),
-                                       mu_nn_relu(mu_subtract(threshold, x))));
+        y = mu_subtract(
+            y, mu_multiply(mu_constant(x->dtype, args->negative_slope), mu_nn_relu(mu_subtract(threshold, x))));
     return mu_of(y);
 }
 
 const mu_layer_ops mu__relu_ops = {
     .class = {"re_lu", "ReLU", "mu_relu_layer", MU_OPTIONS(mu_relu_layer_args), relu_fields, NULL},
-    .passes_mask = true, .call = relu_call,
+    .passes_mask = true,
+    .call = relu_call,
 };
 
-mu_layer *mu_relu_layer_with(const mu_relu_layer_args *args)
-{
-    return mu__layer_make(&mu__relu_ops, args);
-}
+mu_layer *mu_relu_layer_with(const mu_relu_layer_args *args) { return mu__layer_make(&mu__relu_ops, args); }
 
 static const mu_field prelu_fields[] = {
     MU_FIELD_WEIGHT(mu_prelu_args, alpha, "zeros"),
@@ -102,14 +98,17 @@ static mu_status prelu_build(mu_layer *layer, int n, const mu_shape *input)
         alpha.dims[i] = input->dims[i + 1];
     for (int i = 0; i < MU_MAX_SAMPLE_RANK && args->shared_axes[i] != 0; i++) {
         if (args->shared_axes[i] < 1 || args->shared_axes[i] >= input->rank)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': shared_axes has %lld; the axes of its samples are 1 to "
-                             "%d", mu_layer_name(layer), (long long)args->shared_axes[i], input->rank - 1);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s': shared_axes has %lld; the axes of its samples are 1 to %d",
+                             mu_layer_name(layer), (long long)args->shared_axes[i], input->rank - 1);
         alpha.dims[args->shared_axes[i] - 1] = 1;
     }
     for (int i = 0; i < alpha.rank; i++)
         if (alpha.dims[i] == MU_UNKNOWN)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' has a slope for each element of %s; axis %d must be "
-                             "known or among shared_axes", mu_layer_name(layer), mu__shape_text(input, text), i + 1);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "layer '%s' has a slope for each element of %s; axis %d must be known or among shared_axes",
+                mu_layer_name(layer), mu__shape_text(input, text), i + 1);
     return mu__weight(layer, "alpha", alpha, MU_OPTIONS_OF(args, alpha));
 }
 
@@ -123,13 +122,12 @@ static mu_value *prelu_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 
 const mu_layer_ops mu__prelu_ops = {
     .class = {"p_re_lu", "PReLU", "mu_prelu", MU_OPTIONS(mu_prelu_args), prelu_fields, NULL},
-    .passes_mask = true, .build = prelu_build, .call = prelu_call,
+    .passes_mask = true,
+    .build = prelu_build,
+    .call = prelu_call,
 };
 
-mu_layer *mu_prelu_with(const mu_prelu_args *args)
-{
-    return mu__layer_make(&mu__prelu_ops, args);
-}
+mu_layer *mu_prelu_with(const mu_prelu_args *args) { return mu__layer_make(&mu__prelu_ops, args); }
 
 static const mu_field elu_fields[] = {
     MU_FIELD(mu_elu_args, alpha, DOUBLE, .number = 1),
@@ -147,13 +145,12 @@ static mu_value *elu_call(mu_layer *layer, mu_value *inputs, const mu_call_conte
 }
 
 const mu_layer_ops mu__elu_ops = {
-    .class = {"elu", "ELU", "mu_elu", MU_OPTIONS(mu_elu_args), elu_fields, NULL}, .passes_mask = true, .call = elu_call,
+    .class = {"elu", "ELU", "mu_elu", MU_OPTIONS(mu_elu_args), elu_fields, NULL},
+    .passes_mask = true,
+    .call = elu_call,
 };
 
-mu_layer *mu_elu_with(const mu_elu_args *args)
-{
-    return mu__layer_make(&mu__elu_ops, args);
-}
+mu_layer *mu_elu_with(const mu_elu_args *args) { return mu__layer_make(&mu__elu_ops, args); }
 
 // ---- Softmax ------------------------------------------------------------------------------------
 
@@ -174,10 +171,12 @@ static mu_status check_mask(const mu_layer *layer, const mu_shape *x, const mu_s
     }
     if (fits)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s': its mask has shape %s and its input %s; each axis of the mask, "
-                     "counted from the last, must be 1 or that of the input, as it leaves out elements, not steps. "
-                     "Give such a mask (.mask), or none: .masks = mu_list_of(0, NULL), or .activation = \"softmax\" of "
-                     "the layer in front", mu_layer_name(layer), mu__shape_text(mask, seen), mu__shape_text(x, wanted));
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "layer '%s': its mask has shape %s and its input %s; each axis of the mask, counted from the last, must be 1 "
+        "or that of the input, as it leaves out elements, not steps. Give such a mask (.mask), or none: .masks = "
+        "mu_list_of(0, NULL), or .activation = \"softmax\" of the layer in front",
+        mu_layer_name(layer), mu__shape_text(mask, seen), mu__shape_text(x, wanted));
 }
 
 // Numbers mask where they are at most 0.5, as in Keras, which has this rule for this layer only.
@@ -204,10 +203,8 @@ static mu_value *softmax_call(mu_layer *layer, mu_value *inputs, const mu_call_c
 
 const mu_layer_ops mu__softmax_ops = {
     .class = {"softmax", "Softmax", "mu_softmax", MU_OPTIONS(mu_softmax_args), softmax_fields, NULL},
-    .passes_mask = true, .call = softmax_call,
+    .passes_mask = true,
+    .call = softmax_call,
 };
 
-mu_layer *mu_softmax_with(const mu_softmax_args *args)
-{
-    return mu__layer_make(&mu__softmax_ops, args);
-}
+mu_layer *mu_softmax_with(const mu_softmax_args *args) { return mu__layer_make(&mu__softmax_ops, args); }

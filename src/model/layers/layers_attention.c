@@ -14,16 +14,17 @@
 // ---- Inputs and masks ---------------------------------------------------------------------------
 
 typedef struct operands {
-    mu_tensor *query, *value, *key, *given_mask;  // given_mask: [batch, queries, keys] or with heads; NULL: none
-    mu_tensor *query_mask, *value_mask, *key_mask;  // the axes but the features; NULL: none
+    mu_tensor *query, *value, *key, *given_mask;   // given_mask: [batch, queries, keys] or with heads; NULL: none
+    mu_tensor *query_mask, *value_mask, *key_mask; // the axes but the features; NULL: none
 } operands;
 
 static mu_status need_operands(const mu_layer *layer, int n, const mu_shape *inputs, int most)
 {
     if (n < 2 || n > most)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes query, value and, optionally, key%s; it was given %d "
-                         "tensor%s. Give them as .inputs = mu_list(query, value, MU_END)", mu_layer_name(layer),
-                         most > 3 ? " and mask" : "", n, n == 1 ? "" : "s");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' takes query, value and, optionally, key%s; it was given %d tensor%s. Give them as "
+                         ".inputs = mu_list(query, value, MU_END)",
+                         mu_layer_name(layer), most > 3 ? " and mask" : "", n, n == 1 ? "" : "s");
     for (int i = 0; i < MU_MIN(n, 3); i++) {
         MU_TRY(mu__need_input_rank(layer, &inputs[i], 3, MU_MAX_RANK));
         MU_TRY(mu__need_last_axis(layer, &inputs[i]));
@@ -41,8 +42,9 @@ static mu_status need_same_front(const mu_layer *layer, int n, const mu_shape *i
             fits = inputs[i].dims[k] == inputs[0].dims[k] || inputs[i].dims[k] == MU_UNKNOWN ||
                    inputs[0].dims[k] == MU_UNKNOWN;
         if (!fits)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': query is %s and input %d is %s; they must agree in rank "
-                             "and in the axes in front of the queries and keys; mu_reshape gives an input more axes",
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s': query is %s and input %d is %s; they must agree in rank and in the axes in "
+                             "front of the queries and keys; mu_reshape gives an input more axes",
                              mu_layer_name(layer), mu__shape_text(&inputs[0], text), i,
                              mu__shape_text(&inputs[i], other));
     }
@@ -89,15 +91,9 @@ static mu_tensor *positions(mu_tensor *x)
     return mu_cumsum(mu_cast(mu_ones_like(mu_slice(x, begin, column)), MU_F32), steps, false, false);
 }
 
-static mu_tensor *as_row(mu_tensor *column)
-{
-    return mu_expand_dims(mu_squeeze(column, -1), -2);
-}
+static mu_tensor *as_row(mu_tensor *column) { return mu_expand_dims(mu_squeeze(column, -1), -2); }
 
-static mu_tensor *both(mu_tensor *a, mu_tensor *b)
-{
-    return a && b ? mu_logical_and(a, b) : a ? a : b;
-}
+static mu_tensor *both(mu_tensor *a, mu_tensor *b) { return a && b ? mu_logical_and(a, b) : a ? a : b; }
 
 static mu_tensor *causal_mask(const operands *o)
 {
@@ -119,8 +115,7 @@ static mu_tensor *drop(mu_layer *layer, mu_tensor *weights, double rate, const m
 }
 
 // The output has the mask of the query; scores have none.
-static mu_value *outputs_of(mu_tensor *output, mu_tensor *scores, mu_tensor *query_mask,
-                            const mu_call_context *context)
+static mu_value *outputs_of(mu_tensor *output, mu_tensor *scores, mu_tensor *query_mask, const mu_call_context *context)
 {
     mu_value *mask = query_mask ? mu_of(query_mask) : NULL;
     if (!scores) {
@@ -216,13 +211,12 @@ static mu_value *attention_call(mu_layer *layer, mu_value *inputs, const mu_call
 
 const mu_layer_ops mu__attention_ops = {
     .class = {"attention", "Attention", "mu_attention", MU_OPTIONS(mu_attention_args), attention_fields, NULL},
-    .takes_several = true, .build = attention_build, .call = attention_call,
+    .takes_several = true,
+    .build = attention_build,
+    .call = attention_call,
 };
 
-mu_layer *mu_attention_with(const mu_attention_args *args)
-{
-    return mu__layer_make(&mu__attention_ops, args);
-}
+mu_layer *mu_attention_with(const mu_attention_args *args) { return mu__layer_make(&mu__attention_ops, args); }
 
 // ---- Additive -----------------------------------------------------------------------------------
 
@@ -242,9 +236,10 @@ static mu_status additive_attention_build(mu_layer *layer, int n, const mu_shape
     MU_TRY(need_operands(layer, n, inputs, 3));
     MU_TRY(need_same_front(layer, n, inputs));
     if (inputs[0].rank == MU_MAX_RANK)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' adds an axis to its inputs, which have %d already, the most "
-                         "that there are; join axes in front of it with mu_reshape_layer", mu_layer_name(layer),
-                         MU_MAX_RANK);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' adds an axis to its inputs, which have %d already, the most that there are; join "
+                         "axes in front of it with mu_reshape_layer",
+                         mu_layer_name(layer), MU_MAX_RANK);
     if (!args->no_scale)
         MU_TRY(mu__weight(layer, "scale", MU_SHAPE(inputs[0].dims[inputs[0].rank - 1]),
                           MU_WEIGHT_OPTIONS(.initializer = "glorot_uniform")));
@@ -267,7 +262,9 @@ static mu_value *additive_attention_call(mu_layer *layer, mu_value *inputs, cons
 const mu_layer_ops mu__additive_attention_ops = {
     .class = {"additive_attention", "AdditiveAttention", "mu_additive_attention",
               MU_OPTIONS(mu_additive_attention_args), additive_attention_fields, NULL},
-    .takes_several = true, .build = additive_attention_build, .call = additive_attention_call,
+    .takes_several = true,
+    .build = additive_attention_build,
+    .call = additive_attention_call,
 };
 
 mu_layer *mu_additive_attention_with(const mu_additive_attention_args *args)
@@ -279,9 +276,9 @@ mu_layer *mu_additive_attention_with(const mu_additive_attention_args *args)
 
 // What the classes with several heads have in common, from the options of either.
 typedef struct heads {
-    int queries, keys;           // numbers of heads; keys divides queries
-    int key_dim, value_dim, output_dim, window;  // output_dim, window: 0: the query's features; no window
-    int n_axes;                  // of the inputs, to attend along
+    int queries, keys;                          // numbers of heads; keys divides queries
+    int key_dim, value_dim, output_dim, window; // output_dim, window: 0: the query's features; no window
+    int n_axes;                                 // of the inputs, to attend along
     const int *axes;
     double dropout;
     bool no_bias, gate, causal, returns_scores;
@@ -289,24 +286,20 @@ typedef struct heads {
     const void *bias_initializer, *bias_regularizer, *bias_constraint;
 } heads;
 
-#define HEADS_OPTIONS(a)                                                                                             \
-    .window = (a)->sliding_window, .dropout = (a)->dropout, .no_bias = (a)->no_bias, .gate = (a)->use_gate,          \
-    .causal = (a)->use_causal_mask, .returns_scores = (a)->return_attention_scores,                                  \
-    .kernel_initializer = (a)->kernel_initializer, .bias_initializer = (a)->bias_initializer,                        \
-    .kernel_regularizer = (a)->kernel_regularizer, .bias_regularizer = (a)->bias_regularizer,                        \
+#define HEADS_OPTIONS(a)                                                                                    \
+    .window = (a)->sliding_window, .dropout = (a)->dropout, .no_bias = (a)->no_bias, .gate = (a)->use_gate, \
+    .causal = (a)->use_causal_mask, .returns_scores = (a)->return_attention_scores,                         \
+    .kernel_initializer = (a)->kernel_initializer, .bias_initializer = (a)->bias_initializer,               \
+    .kernel_regularizer = (a)->kernel_regularizer, .bias_regularizer = (a)->bias_regularizer,               \
     .kernel_constraint = (a)->kernel_constraint, .bias_constraint = (a)->bias_constraint
 
-#define HEADS_FIELDS(type)                                                       \
-    MU_FIELD(type, dropout, DOUBLE, .limit = MU_BELOW_ONE),                      \
-    MU_FIELD(type, no_bias, NOT, .keras = "use_bias"),                           \
-    MU_FIELD(type, sliding_window, INT, .limit = MU_NOT_NEGATIVE, .none = true), \
-    MU_FIELD_WEIGHT(type, kernel, "glorot_uniform"),                             \
-    MU_FIELD_WEIGHT(type, bias, "zeros"),                                        \
-    MU_FIELD(type, use_gate, FLAG),                                              \
-    MU_FIELD(type, seed, SEED),                                                  \
-    MU_FIELD(type, use_causal_mask, FLAG, .in_call = true),                     \
-    MU_FIELD(type, return_attention_scores, FLAG, .in_call = true),             \
-    MU_LAYER_FIELDS(type)
+#define HEADS_FIELDS(type)                                                                                     \
+    MU_FIELD(type, dropout, DOUBLE, .limit = MU_BELOW_ONE), MU_FIELD(type, no_bias, NOT, .keras = "use_bias"), \
+        MU_FIELD(type, sliding_window, INT, .limit = MU_NOT_NEGATIVE, .none = true),                           \
+        MU_FIELD_WEIGHT(type, kernel, "glorot_uniform"), MU_FIELD_WEIGHT(type, bias, "zeros"),                 \
+        MU_FIELD(type, use_gate, FLAG), MU_FIELD(type, seed, SEED),                                            \
+        MU_FIELD(type, use_causal_mask, FLAG, .in_call = true),                                                \
+        MU_FIELD(type, return_attention_scores, FLAG, .in_call = true), MU_LAYER_FIELDS(type)
 
 static mu_status projection_build(mu_layer *layer, const heads *h, const char *kernel, mu_shape kernel_shape,
                                   const char *bias, mu_shape bias_shape)
@@ -370,8 +363,8 @@ static mu_tensor *heads_mask(const heads *h, const operands *o, bool with_causal
     mask = both(mask, h->window ? window_mask(o, h->window) : NULL);
     if (mask && mu_tensor_rank(mask) == 3)
         mask = mu_expand_dims(mask, 1);
-    mu_tensor *given = o->given_mask && mu_tensor_rank(o->given_mask) == 3 ? mu_expand_dims(o->given_mask, 1)
-                                                                           : o->given_mask;
+    mu_tensor *given =
+        o->given_mask && mu_tensor_rank(o->given_mask) == 3 ? mu_expand_dims(o->given_mask, 1) : o->given_mask;
     return both(mask, given);
 }
 
@@ -394,10 +387,10 @@ static mu_status need_order(const mu_layer *layer, const heads *h, const mu_atte
 {
     if (axes->n == 1 || (!h->causal && !h->window))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s': %s needs an order of the steps, but queries attend along %d "
-                     "axes of inputs of rank %d; give one axis (.attention_axes), or join axes in front of the layer "
-                     "with mu_reshape_layer", mu_layer_name(layer), h->causal ? ".use_causal_mask" : ".sliding_window",
-                     axes->n, axes->rank);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "layer '%s': %s needs an order of the steps, but queries attend along %d axes of inputs of rank "
+                     "%d; give one axis (.attention_axes), or join axes in front of the layer with mu_reshape_layer",
+                     mu_layer_name(layer), h->causal ? ".use_causal_mask" : ".sliding_window", axes->n, axes->rank);
 }
 
 // The operands as sequences, and their masks as those of sequences.
@@ -481,9 +474,14 @@ static mu_status multi_head_attention_complete(void *arguments)
 static heads multi_heads(const mu_layer *layer)
 {
     const mu_multi_head_attention_args *args = layer->args;
-    return (heads){.queries = args->num_heads, .keys = args->num_heads, .key_dim = args->key_dim,
-                   .value_dim = args->value_dim, .output_dim = args->output_shape,
-                   .n_axes = args->n_attention_axes, .axes = args->attention_axes, HEADS_OPTIONS(args)};
+    return (heads){.queries = args->num_heads,
+                   .keys = args->num_heads,
+                   .key_dim = args->key_dim,
+                   .value_dim = args->value_dim,
+                   .output_dim = args->output_shape,
+                   .n_axes = args->n_attention_axes,
+                   .axes = args->attention_axes,
+                   HEADS_OPTIONS(args)};
 }
 
 static mu_status multi_head_attention_build(mu_layer *layer, int n, const mu_shape *inputs)
@@ -502,7 +500,9 @@ static mu_value *multi_head_attention_call(mu_layer *layer, mu_value *inputs, co
 const mu_layer_ops mu__multi_head_attention_ops = {
     .class = {"multi_head_attention", "MultiHeadAttention", "mu_multi_head_attention",
               MU_OPTIONS(mu_multi_head_attention_args), multi_head_attention_fields, multi_head_attention_complete},
-    .takes_several = true, .build = multi_head_attention_build, .call = multi_head_attention_call,
+    .takes_several = true,
+    .build = multi_head_attention_build,
+    .call = multi_head_attention_call,
 };
 
 mu_layer *mu_multi_head_attention_with(const mu_multi_head_attention_args *args)
@@ -525,15 +525,20 @@ static mu_status grouped_query_attention_complete(void *arguments)
     const mu_grouped_query_attention_args *args = arguments;
     if (args->num_query_heads % args->num_key_value_heads == 0)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_grouped_query_attention: num_query_heads is %d, which "
-                     "num_key_value_heads, %d, does not divide", args->num_query_heads, args->num_key_value_heads);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "mu_grouped_query_attention: num_query_heads is %d, which num_key_value_heads, %d, does not divide",
+        args->num_query_heads, args->num_key_value_heads);
 }
 
 static heads grouped_heads(const mu_layer *layer)
 {
     const mu_grouped_query_attention_args *args = layer->args;
-    return (heads){.queries = args->num_query_heads, .keys = args->num_key_value_heads, .key_dim = args->head_dim,
-                   .value_dim = args->head_dim, HEADS_OPTIONS(args)};
+    return (heads){.queries = args->num_query_heads,
+                   .keys = args->num_key_value_heads,
+                   .key_dim = args->head_dim,
+                   .value_dim = args->head_dim,
+                   HEADS_OPTIONS(args)};
 }
 
 static mu_status grouped_query_attention_build(mu_layer *layer, int n, const mu_shape *inputs)
@@ -553,7 +558,9 @@ const mu_layer_ops mu__grouped_query_attention_ops = {
     .class = {"grouped_query_attention", "GroupQueryAttention", "mu_grouped_query_attention",
               MU_OPTIONS(mu_grouped_query_attention_args), grouped_query_attention_fields,
               grouped_query_attention_complete},
-    .takes_several = true, .build = grouped_query_attention_build, .call = grouped_query_attention_call,
+    .takes_several = true,
+    .build = grouped_query_attention_build,
+    .call = grouped_query_attention_call,
 };
 
 mu_layer *mu_grouped_query_attention_with(const mu_grouped_query_attention_args *args)

@@ -4,16 +4,12 @@
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
 
-
 #include <muster/ops.h>
 
 // ---- The cell -----------------------------------------------------------------------------------
 
 // What a cell keeps as its state: how its kernels move over the input.
-static const mu_conv_args *window_of(const mu_layer *cell)
-{
-    return cell->state;
-}
+static const mu_conv_args *window_of(const mu_layer *cell) { return cell->state; }
 
 static mu_status state_shape(const mu_layer *cell, const mu_shape *x, mu_shape *out)
 {
@@ -24,9 +20,10 @@ static mu_status state_shape(const mu_layer *cell, const mu_shape *x, mu_shape *
         const int64_t size = (window->kernel_size_per_axis[i] - 1) * (int64_t)window->dilation_rate_per_axis[i] + 1;
         const int64_t positions = strcmp(window->padding, "same") == 0 ? n : n - size + 1;
         if (n == MU_UNKNOWN || positions < 1)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': spatial axis %d of a step has the size %lld; it must be "
-                             "known, and at least that of the kernel, %lld", mu_layer_name(cell), i, (long long)n,
-                             (long long)size);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s': spatial axis %d of a step has the size %lld; it must be known, and at least "
+                             "that of the kernel, %lld",
+                             mu_layer_name(cell), i, (long long)n, (long long)size);
         out->dims[i + 1] = (positions + stride - 1) / stride;
     }
     out->dims[out->rank - 1] = ((const mu_lstm_cell_args *)cell->args)->units;
@@ -48,8 +45,8 @@ static mu_status conv_lstm_cell_build(mu_layer *cell, int n, const mu_shape *inp
 // The state keeps its size: its convolution has stride 1.
 static mu_tensor *convolution(const mu_cell_run *run, mu_tensor *x, mu_tensor *kernel, bool is_state)
 {
-    static const mu_conv_args over_state = {.strides_per_axis = {1, 1, 1}, .dilation_rate_per_axis = {1, 1, 1},
-                                            .groups = 1, .padding = "same"};
+    static const mu_conv_args over_state = {
+        .strides_per_axis = {1, 1, 1}, .dilation_rate_per_axis = {1, 1, 1}, .groups = 1, .padding = "same"};
     return mu__convolve(run->cell->ops->axes, x, kernel, is_state ? &over_state : window_of(run->cell));
 }
 
@@ -66,32 +63,39 @@ static mu_status conv_lstm_step(const mu_cell_run *run, mu_tensor *x, mu_tensor 
 }
 
 static const mu_cell_ops conv_lstm_ops = {
-    .sizes = mu__lstm_sizes, .output_state = mu__first_state, .begin = mu__lstm_begin, .project = keep_input,
-    .step = conv_lstm_step, .product = convolution, .state_shape = state_shape,
+    .sizes = mu__lstm_sizes,
+    .output_state = mu__first_state,
+    .begin = mu__lstm_begin,
+    .project = keep_input,
+    .step = conv_lstm_step,
+    .product = convolution,
+    .state_shape = state_shape,
 };
 
-static void conv_lstm_cell_release(mu_layer *cell)
-{
-    mu__free(cell->state);
-}
+static void conv_lstm_cell_release(mu_layer *cell) { mu__free(cell->state); }
 
-#define CELL(n_axes)                                                                                                \
-    {.class = {"conv_lstm_cell", "ConvLSTMCell", "mu_conv_lstm", MU_OPTIONS(mu_lstm_cell_args), mu__lstm_cell_fields, \
-               NULL},                                                                                               \
-     .axes = n_axes, .build = conv_lstm_cell_build, .release = conv_lstm_cell_release, .cell = &conv_lstm_ops}
+#define CELL(n_axes)                                                                                             \
+    {                                                                                                            \
+        .class = {"conv_lstm_cell",     "ConvLSTMCell",                                                          \
+                  "mu_conv_lstm",       MU_OPTIONS(mu_lstm_cell_args),                                           \
+                  mu__lstm_cell_fields, NULL},                                                                   \
+        .axes = n_axes, .build = conv_lstm_cell_build, .release = conv_lstm_cell_release, .cell = &conv_lstm_ops \
+    }
 static const mu_layer_ops cells[] = {CELL(1), CELL(2), CELL(3)};
 
 // ---- The layers ---------------------------------------------------------------------------------
 
-#define CONV_LSTM_FIELDS(axes)                                                          \
-    {MU_FIELD(mu_conv_lstm_args, filters, INT, .limit = MU_POSITIVE),                   \
-     MU_WINDOW_FIELDS(mu_conv_lstm_args, axes, mu__paddings),                           \
-     MU_CELL_WEIGHT_FIELDS(mu_conv_lstm_args),                                          \
-     MU_LOOP_FIELDS(mu_conv_lstm_args),                                                 \
-     MU_FIELD(mu_conv_lstm_args, activity_regularizer, REGULARIZER),                    \
-     MU_FIELD(mu_conv_lstm_args, recurrent_activation, ACTIVATION, .text = "sigmoid"),  \
-     MU_FIELD(mu_conv_lstm_args, no_unit_forget_bias, NOT, .keras = "unit_forget_bias"), \
-     {0}}
+#define CONV_LSTM_FIELDS(axes)                                                                                 \
+    {                                                                                                          \
+        MU_FIELD(mu_conv_lstm_args, filters, INT, .limit = MU_POSITIVE),                                       \
+            MU_WINDOW_FIELDS(mu_conv_lstm_args, axes, mu__paddings), MU_CELL_WEIGHT_FIELDS(mu_conv_lstm_args), \
+            MU_LOOP_FIELDS(mu_conv_lstm_args), MU_FIELD(mu_conv_lstm_args, activity_regularizer, REGULARIZER), \
+            MU_FIELD(mu_conv_lstm_args, recurrent_activation, ACTIVATION, .text = "sigmoid"),                  \
+            MU_FIELD(mu_conv_lstm_args, no_unit_forget_bias, NOT, .keras = "unit_forget_bias"),                \
+        {                                                                                                      \
+            0                                                                                                  \
+        }                                                                                                      \
+    }
 static const mu_field conv_lstm1d_fields[] = CONV_LSTM_FIELDS(1);
 static const mu_field conv_lstm2d_fields[] = CONV_LSTM_FIELDS(2);
 static const mu_field conv_lstm3d_fields[] = CONV_LSTM_FIELDS(3);
@@ -106,8 +110,9 @@ static mu_status conv_lstm_complete(void *arguments)
     }
     return stride == 1 || dilation == 1
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "ConvLSTM: strides of %d and a dilation_rate of %d; one of them "
-                           "must be 1", stride, dilation);
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "ConvLSTM: strides of %d and a dilation_rate of %d; one of them must be 1", stride,
+                           dilation);
 }
 
 static mu_layer *make_cell(const mu_layer *layer)

@@ -48,13 +48,12 @@ static mu_value *dense_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 
 const mu_layer_ops mu__dense_ops = {
     .class = {"dense", "Dense", "mu_dense", MU_OPTIONS(mu_dense_args), dense_fields, NULL},
-    .passes_mask = true, .build = dense_build, .call = dense_call,
+    .passes_mask = true,
+    .build = dense_build,
+    .call = dense_call,
 };
 
-mu_layer *mu_dense_with(const mu_dense_args *args)
-{
-    return mu__layer_make(&mu__dense_ops, args);
-}
+mu_layer *mu_dense_with(const mu_dense_args *args) { return mu__layer_make(&mu__dense_ops, args); }
 
 // ---- Embedding ----------------------------------------------------------------------------------
 
@@ -104,13 +103,13 @@ static mu_value *embedding_call(mu_layer *layer, mu_value *inputs, const mu_call
 
 const mu_layer_ops mu__embedding_ops = {
     .class = {"embedding", "Embedding", "mu_embedding", MU_OPTIONS(mu_embedding_args), embedding_fields, NULL},
-    .takes_integers = true, .no_autocast = true, .build = embedding_build, .call = embedding_call,
+    .takes_integers = true,
+    .no_autocast = true,
+    .build = embedding_build,
+    .call = embedding_call,
 };
 
-mu_layer *mu_embedding_with(const mu_embedding_args *args)
-{
-    return mu__layer_make(&mu__embedding_ops, args);
-}
+mu_layer *mu_embedding_with(const mu_embedding_args *args) { return mu__layer_make(&mu__embedding_ops, args); }
 
 // ---- Reversible embedding -----------------------------------------------------------------------
 
@@ -132,8 +131,10 @@ static mu_status reversible_embedding_complete(void *arguments)
     const mu_reversible_embedding_args *args = arguments;
     if (!args->reverse_dtype || mu__dtype_is_float(mu__dtype_from_name(args->reverse_dtype)))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_reversible_embedding: reverse_dtype is '%.40s'; it must be float16, "
-                     "bfloat16, float32 or float64", args->reverse_dtype);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "mu_reversible_embedding: reverse_dtype is '%.40s'; it must be float16, bfloat16, float32 or float64",
+        args->reverse_dtype);
 }
 
 static mu_status reversible_embedding_build(mu_layer *layer, int n, const mu_shape *input)
@@ -166,9 +167,10 @@ static mu_value *project_back(mu_layer *layer, mu_tensor *x)
     if (!x || !kernel)
         return NULL;
     if (!mu__dtype_is_float(x->dtype)) {
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s' is called with .reverse on %s; it must be a float type: give the "
-                  "vectors that the layers behind the embedding made, not indices", mu_layer_name(layer),
-                  mu_dtype_name(x->dtype));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "layer '%s' is called with .reverse on %s; it must be a float type: give the vectors that the layers "
+                  "behind the embedding made, not indices",
+                  mu_layer_name(layer), mu_dtype_name(x->dtype));
         return NULL;
     }
     const mu_dtype type = reverse_type(args, x->dtype, kernel->dtype);
@@ -203,13 +205,13 @@ static mu_value *same_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
 
 const mu_layer_ops mu__identity_ops = {
     .class = {"identity", "Identity", "mu_identity_layer", MU_OPTIONS(mu_identity_layer_args), identity_fields, NULL},
-    .keeps_type = true, .takes_several = true, .passes_mask = true, .call = same_call,
+    .keeps_type = true,
+    .takes_several = true,
+    .passes_mask = true,
+    .call = same_call,
 };
 
-mu_layer *mu_identity_layer_with(const mu_identity_layer_args *args)
-{
-    return mu__layer_make(&mu__identity_ops, args);
-}
+mu_layer *mu_identity_layer_with(const mu_identity_layer_args *args) { return mu__layer_make(&mu__identity_ops, args); }
 
 // ---- Activity regularization --------------------------------------------------------------------
 
@@ -251,13 +253,12 @@ static mu_value *input_layer_call(mu_layer *layer, mu_value *inputs, const mu_ca
 
 const mu_layer_ops mu__input_layer_ops = {
     .class = {"input_layer", "InputLayer", "mu_input_layer", MU_OPTIONS(mu_input_args), input_layer_fields, NULL},
-    .keeps_type = true, .passes_mask = true, .call = input_layer_call,
+    .keeps_type = true,
+    .passes_mask = true,
+    .call = input_layer_call,
 };
 
-mu_layer *mu_input_layer_with(const mu_input_args *args)
-{
-    return mu__layer_make(&mu__input_layer_ops, args);
-}
+mu_layer *mu_input_layer_with(const mu_input_args *args) { return mu__layer_make(&mu__input_layer_ops, args); }
 
 // ---- Masking ------------------------------------------------------------------------------------
 
@@ -288,10 +289,8 @@ static mu_status masking_build(mu_layer *layer, int n, const mu_shape *input)
 
 const mu_layer_ops mu__masking_ops = {
     .class = {"masking", "Masking", "mu_masking", MU_OPTIONS(mu_masking_args), masking_fields, NULL},
-    .build = masking_build, .call = masking_call,
+    .build = masking_build,
+    .call = masking_call,
 };
 
-mu_layer *mu_masking_with(const mu_masking_args *args)
-{
-    return mu__layer_make(&mu__masking_ops, args);
-}
+mu_layer *mu_masking_with(const mu_masking_args *args) { return mu__layer_make(&mu__masking_ops, args); }

@@ -29,13 +29,16 @@ static mu_status discretization_complete(void *arguments)
 {
     const mu_discretization_args *args = arguments;
     if (args->n_bin_boundaries < 1 && args->num_bins < 2)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_discretization: there are no bin_boundaries, and num_bins is %d; "
-                         "give one boundary or more, ascending, and their number in n_bin_boundaries, or 2 bins or "
-                         "more, whose boundaries mu_adapt finds", args->num_bins);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_discretization: there are no bin_boundaries, and num_bins is %d; give one boundary or more, ascending, "
+            "and their number in n_bin_boundaries, or 2 bins or more, whose boundaries mu_adapt finds",
+            args->num_bins);
     for (int i = 1; i < args->n_bin_boundaries; i++)
         if (!(args->bin_boundaries[i - 1] <= args->bin_boundaries[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_discretization: bin_boundaries[%d] is %g and follows %g; they "
-                             "must ascend", i, args->bin_boundaries[i], args->bin_boundaries[i - 1]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_discretization: bin_boundaries[%d] is %g and follows %g; they must ascend", i,
+                             args->bin_boundaries[i], args->bin_boundaries[i - 1]);
     return MU_OK;
 }
 
@@ -56,8 +59,9 @@ static mu_tensor *boundaries_of(const mu_layer *layer, mu_dtype dtype)
         return mu_cast(mu_tensor_new(MU_F64, 1, &n, args->bin_boundaries), dtype);
     if (mu__host_shapes_only())
         return mu_zeros(dtype, 1, &later);
-    mu__error(MU_FAILED_PRECONDITION, "layer '%s' has no boundaries of its %d bins; call mu_adapt first, or give "
-              ".bin_boundaries", mu_layer_name((mu_layer *)(uintptr_t)layer), args->num_bins);
+    mu__error(MU_FAILED_PRECONDITION,
+              "layer '%s' has no boundaries of its %d bins; call mu_adapt first, or give .bin_boundaries",
+              mu_layer_name((mu_layer *)(uintptr_t)layer), args->num_bins);
     return NULL;
 }
 
@@ -172,8 +176,9 @@ static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *arg)
         finite = isfinite(sorted[i].value);
     }
     if (sorted && !finite)
-        mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' is given NaN or infinity, which belong to no bin; leave "
-                  "them out of the data", mu_layer_name(layer));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_adapt: layer '%s' is given NaN or infinity, which belong to no bin; leave them out of the data",
+                  mu_layer_name(layer));
     s->samples += n;
     if (finite && n > 0) {
         qsort(sorted, (size_t)n, sizeof *sorted, by_value);
@@ -195,10 +200,12 @@ static mu_status keep_boundaries(mu_layer *layer, const summary *s)
         boundaries[i] = bins[i].value;
     mu__free(bins);
     if (!boundaries)
-        return mu__pending() ? mu_error_code()
-                             : mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' is given %lld number%s to find the "
-                                         "boundaries of %d bins; give more data", mu_layer_name(layer),
-                                         (long long)s->samples, s->samples == 1 ? "" : "s", args->num_bins);
+        return mu__pending()
+                   ? mu_error_code()
+                   : mu__error(MU_INVALID_ARGUMENT,
+                               "mu_adapt: layer '%s' is given %lld number%s to find the boundaries of %d bins; give "
+                               "more data",
+                               mu_layer_name(layer), (long long)s->samples, s->samples == 1 ? "" : "s", args->num_bins);
     mu__fields_drop_list(&layer->ops->class, args, "bin_boundaries");
     args->bin_boundaries = boundaries;
     args->n_bin_boundaries = (int)(n - 1);
@@ -209,8 +216,10 @@ static mu_status discretization_adapt(mu_layer *layer, mu_dataset *data)
 {
     summary s = {.args = layer->args};
     if (s.args->num_bins == 0)
-        return mu__error(MU_FAILED_PRECONDITION, "mu_adapt: layer '%s' was made with bin_boundaries; make it with "
-                         ".num_bins instead, so that mu_adapt finds them", mu_layer_name(layer));
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "mu_adapt: layer '%s' was made with bin_boundaries; make it with .num_bins instead, so that "
+                         "mu_adapt finds them",
+                         mu_layer_name(layer));
     mu_status status = mu__adapt_each(layer, data, add_inputs, &s);
     if (status == MU_OK)
         status = s.samples > 0 ? keep_boundaries(layer, &s) : mu__adapt_empty(layer);
@@ -219,5 +228,5 @@ static mu_status discretization_adapt(mu_layer *layer, mu_dataset *data)
 }
 
 MU_LAYER_CLASS(discretization, "discretization", "Discretization", mu_discretization_args, discretization_fields,
-               discretization_complete, .no_autocast = true, .build = discretization_build,
-               .call = discretization_call, .adapt = discretization_adapt)
+               discretization_complete, .no_autocast = true, .build = discretization_build, .call = discretization_call,
+               .adapt = discretization_adapt)

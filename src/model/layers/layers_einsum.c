@@ -66,8 +66,8 @@ static int64_t size_of(char letter, const char *letters, const mu_shape *shape, 
 typedef struct sizes {
     equation equation;
     mu_shape input, output;
-    int before;                  // axes in front of the first letter: those of "..."
-    int elided;                  // axes that "..." stands for
+    int before; // axes in front of the first letter: those of "..."
+    int elided; // axes that "..." stands for
 } sizes;
 
 static mu_status check_letters(const mu_layer *layer, const sizes *s)
@@ -75,8 +75,9 @@ static mu_status check_letters(const mu_layer *layer, const sizes *s)
     const equation *e = &s->equation;
     for (const char *at = e->output; *at; at++)
         if (!strchr(e->input, *at) && !strchr(e->kernel, *at))
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': '%c' of the output is neither in the input nor in the "
-                             "kernel of its equation", mu_layer_name(layer), *at);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s': '%c' of the output is neither in the input nor in the kernel of its equation",
+                             mu_layer_name(layer), *at);
     for (const char *at = e->input; *at; at++) {
         const int64_t in = size_of(*at, e->input, &s->input, s->before);
         const int64_t out = size_of(*at, e->output, &s->output, s->before);
@@ -101,9 +102,10 @@ static mu_status find_sizes(const mu_layer *layer, const mu_shape *input, sizes 
                          mu_layer_name(layer), args->equation, (int)strlen(e->input), mu__shape_text(input, text));
     s->output = output_shape(args, e, input, s->elided);
     if (s->output.rank != s->elided + (int)strlen(e->output))
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': the output of '%s' has %d axes, with output_shape it has "
-                         "%d; output_shape has a size for each letter but the batch axis", mu_layer_name(layer),
-                         args->equation, s->elided + (int)strlen(e->output), s->output.rank);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s': the output of '%s' has %d axes, with output_shape it has %d; output_shape has a "
+                         "size for each letter but the batch axis",
+                         mu_layer_name(layer), args->equation, s->elided + (int)strlen(e->output), s->output.rank);
     return check_letters(layer, s);
 }
 
@@ -126,14 +128,16 @@ static mu_status einsum_complete(void *arguments)
     const mu_einsum_dense_args *args = arguments;
     equation e;
     if (!args->equation || !read_equation(args->equation, &e))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_einsum_dense: the equation is '%.60s'; it must be like "
-                         "\"ab,bc->ac\", \"...ab,bc->...ac\" or \"ab...,bc->ac...\", with at most %d letters for "
-                         "each operand",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_einsum_dense: the equation is '%.60s'; it must be like \"ab,bc->ac\", \"...ab,bc->...ac\" "
+                         "or \"ab...,bc->ac...\", with at most %d letters for each operand",
                          args->equation ? args->equation : "", MU_MAX_RANK);
     for (const char *at = args->bias_axes; at && *at; at++)
         if (!strchr(e.output, *at))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_einsum_dense: bias_axes has '%c'; the output of '%s' has no such "
-                             "axis: use its letters", *at, args->equation);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "mu_einsum_dense: bias_axes has '%c'; the output of '%s' has no such axis: use its letters", *at,
+                args->equation);
     return MU_OK;
 }
 
@@ -145,11 +149,12 @@ static mu_status add_kernel(mu_layer *layer, const sizes *s)
     int64_t in = 1, out = 1;
     for (const char *at = e->kernel; *at; at++) {
         const bool is_output = strchr(e->output, *at) != NULL;
-        const int64_t size = is_output ? size_of(*at, e->output, &s->output, s->before)
-                                       : size_of(*at, e->input, &s->input, s->before);
+        const int64_t size =
+            is_output ? size_of(*at, e->output, &s->output, s->before) : size_of(*at, e->input, &s->input, s->before);
         if (size < 1)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': the size of the kernel's axis '%c' is unknown; give it "
-                             "in %s", mu_layer_name(layer), *at, is_output ? "output_shape" : "the input");
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s': the size of the kernel's axis '%c' is unknown; give it in %s",
+                             mu_layer_name(layer), *at, is_output ? "output_shape" : "the input");
         kernel.dims[kernel.rank++] = size;
         *(is_output ? &out : &in) *= size;
     }
@@ -164,11 +169,11 @@ static mu_status add_bias(mu_layer *layer, const sizes *s)
     const char *at = s->equation.output + strcspn(s->equation.output, args->bias_axes);
     mu_shape bias = {0};
     for (; *at; at++) {
-        const int64_t size =
-            strchr(args->bias_axes, *at) ? size_of(*at, s->equation.output, &s->output, s->before) : 1;
+        const int64_t size = strchr(args->bias_axes, *at) ? size_of(*at, s->equation.output, &s->output, s->before) : 1;
         if (size < 1)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': the size of the bias's axis '%c' is unknown; give it in "
-                             "output_shape", mu_layer_name(layer), *at);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s': the size of the bias's axis '%c' is unknown; give it in output_shape",
+                             mu_layer_name(layer), *at);
         bias.dims[bias.rank++] = size;
     }
     for (int i = 0; !s->equation.left && i < s->elided; i++)

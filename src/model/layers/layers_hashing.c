@@ -20,8 +20,9 @@ static mu_string value_text(const mu_tensor *x, int64_t i, char digits[32])
 static mu_status check_input(const mu_layer *layer, mu_dtype dtype)
 {
     return dtype == MU_STRING || mu__dtype_is_integer(dtype)
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' hashes strings and integers; the input is %s",
-                                   mu_layer_name((mu_layer *)(uintptr_t)layer), mu_dtype_name(dtype));
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "layer '%s' hashes strings and integers; the input is %s",
+                           mu_layer_name((mu_layer *)(uintptr_t)layer), mu_dtype_name(dtype));
 }
 
 // Type and shape of the bins of n inputs in an output mode.
@@ -45,7 +46,7 @@ static mu_value *encoded(mu_tensor *bins, int num_bins, const char *mode)
 
 // ---- Hashing ------------------------------------------------------------------------------------
 
-#define NO_INTEGER INT64_MIN  // Keras's None
+#define NO_INTEGER INT64_MIN // Keras's None
 
 static const mu_field hashing_fields[] = {
     MU_FIELD(mu_hashing_args, num_bins, INT, .limit = MU_POSITIVE),
@@ -61,9 +62,10 @@ static mu_status hashing_complete(void *arguments)
 {
     const mu_hashing_args *args = arguments;
     if (args->mask_value && args->mask_integer != NO_INTEGER)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_hashing: .mask_value is \"%.40s\" and .mask_integer %lld; give the "
-                         "one that the inputs are, strings or integers", args->mask_value,
-                         (long long)args->mask_integer);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_hashing: .mask_value is \"%.40s\" and .mask_integer %lld; give the one that the inputs "
+                         "are, strings or integers",
+                         args->mask_value, (long long)args->mask_integer);
     return mu__salt_check(args->n_salt, "mu_hashing");
 }
 
@@ -121,8 +123,9 @@ static mu_status check_features(const mu_layer *layer, mu_value *inputs, int n)
 {
     char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
     if (inputs->kind != MU_VALUE_LIST || n < 2)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' crosses features: the input must be a list of two tensors or "
-                         "more", mu_layer_name((mu_layer *)(uintptr_t)layer));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' crosses features: the input must be a list of two tensors or more",
+                         mu_layer_name((mu_layer *)(uintptr_t)layer));
     for (int i = 0; i < n; i++) {
         const mu_tensor *x = mu__host_only(layer, inputs, i), *first = x != NULL ? mu_at(inputs, 0) : NULL;
         if (x == NULL)
@@ -130,9 +133,11 @@ static mu_status check_features(const mu_layer *layer, mu_value *inputs, int n)
         MU_TRY(check_input(layer, x->dtype));
         if (!mu__shape_equal(&x->shape, &first->shape) || x->shape.rank > 2 ||
             (x->shape.rank == 2 && x->shape.dims[1] != 1))
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': feature %d has shape %s and feature 0 %s; all must be "
-                             "[batch] or all [batch, 1]", mu_layer_name((mu_layer *)(uintptr_t)layer), i,
-                             mu__shape_text(&x->shape, text), mu__shape_text(&first->shape, other));
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "layer '%s': feature %d has shape %s and feature 0 %s; all must be [batch] or all [batch, 1]",
+                mu_layer_name((mu_layer *)(uintptr_t)layer), i, mu__shape_text(&x->shape, text),
+                mu__shape_text(&first->shape, other));
     }
     return MU_OK;
 }
@@ -140,7 +145,7 @@ static mu_status check_features(const mu_layer *layer, mu_value *inputs, int n)
 static mu_value *crossing_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     (void)context;
-    const uint64_t seed = 0xDECAFCAFFE;  // TensorFlow's key of crosses
+    const uint64_t seed = 0xDECAFCAFFE; // TensorFlow's key of crosses
     const mu_hashed_crossing_args *args = layer->args;
     const int n = inputs->kind == MU_VALUE_LIST ? inputs->n : 1;
     if (check_features(layer, inputs, n) != MU_OK)

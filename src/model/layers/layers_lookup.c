@@ -7,7 +7,7 @@
 
 static const char *const oov_methods[] = {"floormod", "farmhash", NULL};
 static const char *const modes[] = {"int", "one_hot", "multi_hot", "count", "tf_idf", NULL};
-#define NO_TOKEN INT64_MIN  // Keras's None
+#define NO_TOKEN INT64_MIN // Keras's None
 
 static void lookup_release(mu_layer *layer)
 {
@@ -26,16 +26,14 @@ static mu_lookup *lookup_new(mu_layer *layer)
     return l;
 }
 
-static mu_string text_of(const char *text)
-{
-    return (mu_string){text, text != NULL ? strlen(text) : 0};
-}
+static mu_string text_of(const char *text) { return (mu_string){text, text != NULL ? strlen(text) : 0}; }
 
 static mu_status check_inverted(const char *function, bool invert, const char *output_mode)
 {
     return !invert || strcmp(output_mode, "int") == 0
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "%s: .invert needs the output mode \"int\"; this one is \"%s\"",
-                                   function, output_mode);
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "%s: .invert needs the output mode \"int\"; this one is \"%s\"",
+                           function, output_mode);
 }
 
 // From indices to tokens: numbers outside of the vocabulary give the out-of-vocabulary token.
@@ -46,8 +44,9 @@ static mu_value *invert(mu_layer *layer, mu_value *inputs)
     mu_strings strings = {0};
     if (x == NULL || !l->ready || mu__has_strings(x)) {
         if (!mu__pending())
-            mu__error(MU_INVALID_ARGUMENT, "layer '%s' gives tokens of indices: its input must be integers, and it "
-                      "needs a vocabulary", mu_layer_name(layer));
+            mu__error(MU_INVALID_ARGUMENT,
+                      "layer '%s' gives tokens of indices: its input must be integers, and it needs a vocabulary",
+                      mu_layer_name(layer));
         return NULL;
     }
     const int64_t n = mu__elements(&x->shape), count = mu__vocabulary_count(&l->vocabulary);
@@ -55,8 +54,9 @@ static mu_value *invert(mu_layer *layer, mu_value *inputs)
     mu_status status = out != NULL || !l->integers ? MU_OK : MU_RESOURCE_EXHAUSTED;
     for (int64_t i = 0; i < n && status == MU_OK; i++) {
         const int64_t index = mu_tensor_item_int(x, i), number = index - mu__lookup_first(l);
-        const mu_string token = l->masks && index == 0 ? l->mask
-                                : number >= 0 && number < count ? mu__vocabulary_token(&l->vocabulary, number) : l->oov;
+        const mu_string token = l->masks && index == 0          ? l->mask
+                                : number >= 0 && number < count ? mu__vocabulary_token(&l->vocabulary, number)
+                                                                : l->oov;
         if (l->integers)
             memcpy((int64_t *)mu__host_write(out) + i, token.bytes, sizeof(int64_t));
         else
@@ -118,7 +118,7 @@ static mu_status string_make(mu_layer *layer)
     l->pad_to_max = args->pad_to_max_tokens;
     return args->n_vocabulary > 0
                ? mu__lookup_set(layer, args->n_vocabulary, string_token, args->idf_weights, args->n_idf_weights)
-                   : MU_OK;
+               : MU_OK;
 }
 
 static mu_value *string_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -161,8 +161,10 @@ static mu_status integer_complete(void *arguments)
     const mu_integer_lookup_args *args = arguments;
     MU_TRY(mu__salt_check(args->n_salt, "mu_integer_lookup"));
     if (args->n_salt > 0 && strcmp(args->oov_method, "farmhash") != 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_integer_lookup: .salt is given and oov_method is \"%s\", which "
-                         "hashes nothing; write .oov_method = \"farmhash\", or leave .salt out", args->oov_method);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_integer_lookup: .salt is given and oov_method is \"%s\", which hashes nothing; write "
+                         ".oov_method = \"farmhash\", or leave .salt out",
+                         args->oov_method);
     return check_inverted("mu_integer_lookup", args->invert, args->output_mode);
 }
 
@@ -192,7 +194,7 @@ static mu_status integer_make(mu_layer *layer)
     l->pad_to_max = args->pad_to_max_tokens;
     return args->n_vocabulary > 0
                ? mu__lookup_set(layer, args->n_vocabulary, integer_token, args->idf_weights, args->n_idf_weights)
-                   : MU_OK;
+               : MU_OK;
 }
 
 static mu_value *integer_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -220,9 +222,11 @@ typedef struct adapted {
     size_t vocabulary, n_vocabulary, idf, n_idf;
 } adapted;
 
-#define ADAPTED(word, document)                                                                               \
-    {&mu__##word##_ops, document, offsetof(mu_##word##_args, vocabulary), offsetof(mu_##word##_args, n_vocabulary), \
-     offsetof(mu_##word##_args, idf_weights), offsetof(mu_##word##_args, n_idf_weights)}
+#define ADAPTED(word, document)                                                                                        \
+    {                                                                                                                  \
+        &mu__##word##_ops, document, offsetof(mu_##word##_args, vocabulary), offsetof(mu_##word##_args, n_vocabulary), \
+            offsetof(mu_##word##_args, idf_weights), offsetof(mu_##word##_args, n_idf_weights)                         \
+    }
 static const adapted classes[] = {
     ADAPTED(string_lookup, mu__adapt_values),
     ADAPTED(integer_lookup, mu__adapt_values),
@@ -267,8 +271,10 @@ static char **listed_texts(const mu_lookup *l)
         if (memchr(token.bytes, 0, token.n) == NULL)
             list[i] = mu__strdup(token.bytes);
         else
-            mu__error(MU_INVALID_ARGUMENT, "mu_adapt: token %lld, which begins with \"%.40s\", has a byte 0, which a "
-                      "vocabulary cannot have; replace it in the data", (long long)i, token.bytes);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "mu_adapt: token %lld, which begins with \"%.40s\", has a byte 0, which a vocabulary cannot "
+                      "have; replace it in the data",
+                      (long long)i, token.bytes);
     }
     return list;
 }
@@ -356,8 +362,10 @@ mu_tensor *mu_vocabulary(mu_layer *layer)
         return NULL;
     const mu_lookup *l = class_of(layer) != NULL ? layer->state : NULL;
     if (l == NULL || !l->ready) {
-        mu__error(MU_FAILED_PRECONDITION, "mu_vocabulary: layer '%s' has no vocabulary; give one to a look-up or text "
-                  "vectorisation, or call mu_adapt", mu_layer_name(layer));
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_vocabulary: layer '%s' has no vocabulary; give one to a look-up or text vectorisation, or call "
+                  "mu_adapt",
+                  mu_layer_name(layer));
         return NULL;
     }
     const int64_t n = mu__lookup_first(l) + mu__vocabulary_count(&l->vocabulary);

@@ -12,8 +12,11 @@ static const mu_field merge_fields[] = {MU_LAYER_FIELDS(mu_merge_args), {0}};
 static mu_status merge_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
     (void)inputs;
-    return n >= 2 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' combines 2 or more tensors; it was given %d. "
-                                      "Give them as .inputs = mu_list(a, b, MU_END)", mu_layer_name(layer), n);
+    return n >= 2 ? MU_OK
+                  : mu__error(MU_INVALID_ARGUMENT,
+                              "layer '%s' combines 2 or more tensors; it was given %d. Give them as .inputs = "
+                              "mu_list(a, b, MU_END)",
+                              mu_layer_name(layer), n);
 }
 
 static int most_axes(mu_value *inputs)
@@ -80,8 +83,10 @@ static mu_value *average_call(mu_layer *layer, mu_value *inputs, const mu_call_c
 static mu_status subtract_build(mu_layer *layer, int n, const mu_shape *inputs)
 {
     (void)inputs;
-    return n == 2 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' subtracts the second of 2 tensors from the "
-                                      "first; it was given %d", mu_layer_name(layer), n);
+    return n == 2 ? MU_OK
+                  : mu__error(MU_INVALID_ARGUMENT,
+                              "layer '%s' subtracts the second of 2 tensors from the first; it was given %d",
+                              mu_layer_name(layer), n);
 }
 
 static mu_value *subtract_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -92,15 +97,15 @@ static mu_value *subtract_call(mu_layer *layer, mu_value *inputs, const mu_call_
 }
 
 // A word's class, and the function that makes such a layer.
-#define MERGE(word, keras_class, builder)                                                                         \
-    const mu_layer_ops mu__##word##_ops = {                                                                       \
-        .class = {#word, keras_class, "mu_" #word "_layer", MU_OPTIONS(mu_merge_args), merge_fields, NULL},           \
-        .takes_several = true, .passes_mask = true, .build = builder, .call = word##_call,                        \
-    };                                                                                                            \
-    mu_layer *mu_##word##_layer_with(const mu_merge_args *args)                                                   \
-    {                                                                                                             \
-        return mu__layer_make(&mu__##word##_ops, args);                                                           \
-    }
+#define MERGE(word, keras_class, builder)                                                                   \
+    const mu_layer_ops mu__##word##_ops = {                                                                 \
+        .class = {#word, keras_class, "mu_" #word "_layer", MU_OPTIONS(mu_merge_args), merge_fields, NULL}, \
+        .takes_several = true,                                                                              \
+        .passes_mask = true,                                                                                \
+        .build = builder,                                                                                   \
+        .call = word##_call,                                                                                \
+    };                                                                                                      \
+    mu_layer *mu_##word##_layer_with(const mu_merge_args *args) { return mu__layer_make(&mu__##word##_ops, args); }
 
 MERGE(add, "Add", merge_build)
 MERGE(subtract, "Subtract", subtract_build)
@@ -158,15 +163,14 @@ static mu_value *concatenate_call(mu_layer *layer, mu_value *inputs, const mu_ca
 }
 
 const mu_layer_ops mu__concatenate_ops = {
-    .class = {"concatenate", "Concatenate", "mu_concatenate", MU_OPTIONS(mu_concatenate_args),
-              concatenate_fields, NULL},
-    .takes_several = true, .build = merge_build, .call = concatenate_call,
+    .class = {"concatenate", "Concatenate", "mu_concatenate", MU_OPTIONS(mu_concatenate_args), concatenate_fields,
+              NULL},
+    .takes_several = true,
+    .build = merge_build,
+    .call = concatenate_call,
 };
 
-mu_layer *mu_concatenate_with(const mu_concatenate_args *args)
-{
-    return mu__layer_make(&mu__concatenate_ops, args);
-}
+mu_layer *mu_concatenate_with(const mu_concatenate_args *args) { return mu__layer_make(&mu__concatenate_ops, args); }
 
 // ---- Dot ----------------------------------------------------------------------------------------
 
@@ -189,8 +193,10 @@ static mu_status dot_build(mu_layer *layer, int n, const mu_shape *inputs)
     char first[MU_SHAPE_TEXT], second[MU_SHAPE_TEXT];
     int64_t sizes[2];
     if (n != 2)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' multiplies 2 tensors; it was given %d. Give them as .inputs "
-                         "= mu_list(a, b, MU_END)", mu_layer_name(layer), n);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "layer '%s' multiplies 2 tensors; it was given %d. Give them as .inputs = mu_list(a, b, MU_END)",
+            mu_layer_name(layer), n);
     for (int i = 0; i < 2; i++) {
         const int axis = dot_axis(layer, i, inputs[i].rank);
         if (axis < 1 || axis >= inputs[i].rank)
@@ -200,8 +206,9 @@ static mu_status dot_build(mu_layer *layer, int n, const mu_shape *inputs)
         sizes[i] = inputs[i].dims[axis];
     }
     if (sizes[0] != sizes[1] && sizes[0] != MU_UNKNOWN && sizes[1] != MU_UNKNOWN)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': the axes to sum along have %lld and %lld elements, in %s "
-                         "and %s", mu_layer_name(layer), (long long)sizes[0], (long long)sizes[1],
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s': the axes to sum along have %lld and %lld elements, in %s and %s",
+                         mu_layer_name(layer), (long long)sizes[0], (long long)sizes[1],
                          mu__shape_text(&inputs[0], first), mu__shape_text(&inputs[1], second));
     return MU_OK;
 }
@@ -234,10 +241,9 @@ static mu_value *dot_call(mu_layer *layer, mu_value *inputs, const mu_call_conte
 
 const mu_layer_ops mu__dot_ops = {
     .class = {"dot", "Dot", "mu_dot", MU_OPTIONS(mu_dot_args), dot_fields, NULL},
-    .takes_several = true, .build = dot_build, .call = dot_call,
+    .takes_several = true,
+    .build = dot_build,
+    .call = dot_call,
 };
 
-mu_layer *mu_dot_with(const mu_dot_args *args)
-{
-    return mu__layer_make(&mu__dot_ops, args);
-}
+mu_layer *mu_dot_with(const mu_dot_args *args) { return mu__layer_make(&mu__dot_ops, args); }

@@ -7,35 +7,24 @@
 #include <muster/ops.h>
 
 // Scale and shift: which weights there are, and how they start.
-#define AFFINE_FIELDS(type)                                             \
-    MU_FIELD(type, no_center, NOT, .keras = "center"),                  \
-    MU_FIELD(type, no_scale, NOT, .keras = "scale"),                    \
-    MU_FIELD_WEIGHT(type, beta, "zeros"),                               \
-    MU_FIELD_WEIGHT(type, gamma, "ones")
+#define AFFINE_FIELDS(type)                                                                             \
+    MU_FIELD(type, no_center, NOT, .keras = "center"), MU_FIELD(type, no_scale, NOT, .keras = "scale"), \
+        MU_FIELD_WEIGHT(type, beta, "zeros"), MU_FIELD_WEIGHT(type, gamma, "ones")
 // The same in `build`: gamma and beta, in Keras's order.
-#define AFFINE_WEIGHTS(layer, args, shape)                                                                       \
-    do {                                                                                                         \
-        if (!(args)->no_scale)                                                                                   \
-            MU_TRY(mu__weight(layer, "gamma", shape, MU_OPTIONS_OF(args, gamma)));  \
-        if (!(args)->no_center)                                                                                  \
-            MU_TRY(mu__weight(layer, "beta", shape, MU_OPTIONS_OF(args, beta)));    \
+#define AFFINE_WEIGHTS(layer, args, shape)                                         \
+    do {                                                                           \
+        if (!(args)->no_scale)                                                     \
+            MU_TRY(mu__weight(layer, "gamma", shape, MU_OPTIONS_OF(args, gamma))); \
+        if (!(args)->no_center)                                                    \
+            MU_TRY(mu__weight(layer, "beta", shape, MU_OPTIONS_OF(args, beta)));   \
     } while (0)
 
 // These layers compute half types in float32, as Keras's do, and return what the layer's policy computes in.
-static mu_tensor *widened(mu_tensor *x)
-{
-    return x && mu__dtype_is_half(x->dtype) ? mu_cast(x, MU_F32) : x;
-}
+static mu_tensor *widened(mu_tensor *x) { return x && mu__dtype_is_half(x->dtype) ? mu_cast(x, MU_F32) : x; }
 
-static mu_tensor *weight(const mu_layer *layer, const char *name)
-{
-    return widened(mu__weight_read(layer, name));
-}
+static mu_tensor *weight(const mu_layer *layer, const char *name) { return widened(mu__weight_read(layer, name)); }
 
-static mu_value *narrowed(const mu_layer *layer, mu_tensor *y)
-{
-    return mu_of(mu_cast(y, layer->policy.compute));
-}
+static mu_value *narrowed(const mu_layer *layer, mu_tensor *y) { return mu_of(mu_cast(y, layer->policy.compute)); }
 
 // ---- Axes ---------------------------------------------------------------------------------------
 
@@ -62,13 +51,15 @@ static mu_status sizes_of(const mu_layer *layer, const mu_shape *input, int n, c
     *out = (mu_shape){.rank = list.n};
     for (int i = 0, before = 0; i < n; before = list.items[i++])
         if (n >= MU_MAX_RANK || list.items[i] <= before || list.items[i] >= input->rank)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s': axis %d of those to normalize is %d; they must lie from "
-                             "1 to %d, or be negative and count from the end, and increase", mu_layer_name(layer), i,
-                             axes[i], input->rank - 1);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s': axis %d of those to normalize is %d; they must lie from 1 to %d, or be "
+                             "negative and count from the end, and increase",
+                             mu_layer_name(layer), i, axes[i], input->rank - 1);
     for (int i = 0; i < list.n; i++)
         if ((out->dims[i] = input->dims[list.items[i]]) == MU_UNKNOWN)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs to know axis %d to make its weights; it was given "
-                             "%s", mu_layer_name(layer), list.items[i], mu__shape_text(input, text));
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s' needs to know axis %d to make its weights; it was given %s",
+                             mu_layer_name(layer), list.items[i], mu__shape_text(input, text));
     return MU_OK;
 }
 
@@ -78,9 +69,10 @@ static mu_status channels_of(const mu_layer *layer, const mu_shape *input, int a
     MU_TRY(mu__need_input_rank(layer, input, 2, MU_MAX_RANK));
     const int at = axis < 0 ? axis + input->rank : axis;
     if (at < 1 || at >= input->rank)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .axis is %d; it must lie from 1 to %d, or be negative and "
-                         "count from the end, as it is the axis of the channels", mu_layer_name(layer), axis,
-                         input->rank - 1);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s': .axis is %d; it must lie from 1 to %d, or be negative and count from the end, as "
+                         "it is the axis of the channels",
+                         mu_layer_name(layer), axis, input->rank - 1);
     return sizes_of(layer, input, 1, &axis, out);
 }
 
@@ -161,18 +153,19 @@ static mu_tensor *rows_of(mu_tensor *x, const axis_list *channels)
 typedef struct batch_rows {
     mu_tensor *x;
     axis_list channels;
-    mu_tensor *valid;            // 1 where an element of x counts, else 0; NULL: all count
-    mu_tensor *rows;             // how many do: of each channel if there is a mask
-    bool synchronized;           // together with the other replicas
+    mu_tensor *valid;  // 1 where an element of x counts, else 0; NULL: all count
+    mu_tensor *rows;   // how many do: of each channel if there is a mask
+    bool synchronized; // together with the other replicas
 } batch_rows;
 
 // A mask has one number for all channels. Keras's masks leave the last axis out; one of rows, all but the first.
 static mu_status take_mask(const mu_layer *layer, mu_tensor *mask, batch_rows *b)
 {
     if (mask && !mu__is_row_mask(mask) && mu_tensor_rank(mask) != mu_tensor_rank(b->x) - 1)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': its input has rank %d and the mask rank %d; a mask has an "
-                         "axis less, as it leaves out whole steps", mu_layer_name(layer), mu_tensor_rank(b->x),
-                         mu_tensor_rank(mask));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s': its input has rank %d and the mask rank %d; a mask has an axis less, as it "
+                         "leaves out whole steps",
+                         mu_layer_name(layer), mu_tensor_rank(b->x), mu_tensor_rank(mask));
     mu_tensor *steps = mask ? mu_cast(mask, MU_BOOL) : NULL;
     for (int i = mu_tensor_rank(mask); steps && i < mu_tensor_rank(b->x); i++)
         steps = mu_expand_dims(steps, -1);
@@ -193,8 +186,8 @@ static mu_tensor *over_replicas(const batch_rows *b, mu_tensor *sum)
 // The sum of what counts.
 static mu_tensor *sum_of(const batch_rows *b, mu_tensor *x)
 {
-    return over_replicas(b, sum_to_channels(b->valid ? mu_where(mu_cast(b->valid, MU_BOOL), x, mu_zeros_like(x)) : x,
-                                            &b->channels));
+    return over_replicas(
+        b, sum_to_channels(b->valid ? mu_where(mu_cast(b->valid, MU_BOOL), x, mu_zeros_like(x)) : x, &b->channels));
 }
 
 // Statistics of this replica's rows, or of all replicas' if synchronized; an empty part has mean 0. Keras divides by a
@@ -216,8 +209,8 @@ static mu_status move(mu_variable *variable, mu_tensor *const *sums, mu_tensor *
     const mu_dtype dtype = mu_tensor_dtype(sums[0]);
     mu_tensor *mean = mu_divide(sums[0], mu_maximum(sums[1], mu_constant(dtype, 1)));
     mu_tensor *old = widened(mu_variable_read(variable));
-    mu_tensor *moved = mu_add(mu_multiply(old, mu_constant(dtype, momentum)),
-                              mu_multiply(mean, mu_constant(dtype, 1 - momentum)));
+    mu_tensor *moved =
+        mu_add(mu_multiply(old, mu_constant(dtype, momentum)), mu_multiply(mean, mu_constant(dtype, 1 - momentum)));
     moved = mu_cast(moved, mu_variable_dtype(variable));
     return moved ? mu__variable_update(variable, MU_UPDATE_ASSIGN, moved) : mu_error_code();
 }
@@ -243,8 +236,9 @@ static mu_status need_replicas(const mu_layer *layer)
 {
     char what[160];
     snprintf(what, sizeof what, "layer '%s' is synchronized", mu_layer_name(layer));
-    return mu__refuse_in_calls(false, what, "it needs the statistics of all calls of the step while they run; use "
-                                            "mu_batch_normalization without .synchronized, or MirroredStrategy");
+    return mu__refuse_in_calls(false, what,
+                               "it needs the statistics of all calls of the step while they run; use "
+                               "mu_batch_normalization without .synchronized, or MirroredStrategy");
 }
 
 static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -266,8 +260,7 @@ static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_con
             move_statistic(layer, "moving_variance", m.variance, b.rows) != MU_OK)
             return NULL;
     } else {
-        m = (moments){.mean = weight(layer, "moving_mean"),
-                      .variance = weight(layer, "moving_variance")};
+        m = (moments){.mean = weight(layer, "moving_mean"), .variance = weight(layer, "moving_variance")};
     }
     mu_tensor *scale = mu_rsqrt(mu_add(m.variance, mu_constant(dtype, args->epsilon)));
     if (!args->no_scale)
@@ -279,7 +272,11 @@ static mu_value *batch_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 const mu_layer_ops mu__batch_normalization_ops = {
     .class = {"batch_normalization", "BatchNormalization", "mu_batch_normalization",
               MU_OPTIONS(mu_batch_normalization_args), batch_fields, NULL},
-    .passes_mask = true, .asks_for_rows = true, .no_autocast = true, .build = batch_build, .call = batch_call,
+    .passes_mask = true,
+    .asks_for_rows = true,
+    .no_autocast = true,
+    .build = batch_build,
+    .call = batch_call,
 };
 
 mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args)
@@ -290,14 +287,14 @@ mu_layer *mu_batch_normalization_with(const mu_batch_normalization_args *args)
 // ---- Layer normalisation ------------------------------------------------------------------------
 
 // No axes are the last one, which Keras writes.
-#define LAST_UNLESS_GIVEN(word)                                       \
-    static mu_status word##_complete(void *arguments)                 \
-    {                                                                 \
-        static const int last[] = {-1};                               \
-        mu_##word##_normalization_args *args = arguments;             \
-        args->axes = args->n_axes > 0 ? args->axes : last;            \
-        args->n_axes = args->n_axes > 0 ? args->n_axes : 1;           \
-        return MU_OK;                                                 \
+#define LAST_UNLESS_GIVEN(word)                             \
+    static mu_status word##_complete(void *arguments)       \
+    {                                                       \
+        static const int last[] = {-1};                     \
+        mu_##word##_normalization_args *args = arguments;   \
+        args->axes = args->n_axes > 0 ? args->axes : last;  \
+        args->n_axes = args->n_axes > 0 ? args->n_axes : 1; \
+        return MU_OK;                                       \
     }
 #define AXES(type) MU_FIELD(type, axes, INTS, .keras = "axis", .second = offsetof(type, n_axes), .single = true)
 LAST_UNLESS_GIVEN(layer)
@@ -339,7 +336,10 @@ static mu_value *layer_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 const mu_layer_ops mu__layer_normalization_ops = {
     .class = {"layer_normalization", "LayerNormalization", "mu_layer_normalization",
               MU_OPTIONS(mu_layer_normalization_args), layer_fields, layer_complete},
-    .passes_mask = true, .no_autocast = true, .build = layer_build, .call = layer_call,
+    .passes_mask = true,
+    .no_autocast = true,
+    .build = layer_build,
+    .call = layer_call,
 };
 
 mu_layer *mu_layer_normalization_with(const mu_layer_normalization_args *args)
@@ -381,7 +381,9 @@ static mu_value *rms_call(mu_layer *layer, mu_value *inputs, const mu_call_conte
 const mu_layer_ops mu__rms_normalization_ops = {
     .class = {"rms_normalization", "RMSNormalization", "mu_rms_normalization", MU_OPTIONS(mu_rms_normalization_args),
               rms_fields, rms_complete},
-    .passes_mask = true, .build = rms_build, .call = rms_call,
+    .passes_mask = true,
+    .build = rms_build,
+    .call = rms_call,
 };
 
 mu_layer *mu_rms_normalization_with(const mu_rms_normalization_args *args)
@@ -406,8 +408,9 @@ static mu_status group_complete(void *arguments)
     const int groups = ((const mu_group_normalization_args *)arguments)->groups;
     if (groups >= 1 || groups == -1)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_group_normalization: groups is %d; it must be 1 or more, or -1 for a "
-                     "group of each channel", groups);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_group_normalization: groups is %d; it must be 1 or more, or -1 for a group of each channel",
+                     groups);
 }
 
 static int64_t groups_of(const mu_layer *layer, int64_t channels)
@@ -458,7 +461,10 @@ static mu_value *group_call(mu_layer *layer, mu_value *inputs, const mu_call_con
 const mu_layer_ops mu__group_normalization_ops = {
     .class = {"group_normalization", "GroupNormalization", "mu_group_normalization",
               MU_OPTIONS(mu_group_normalization_args), group_fields, group_complete},
-    .passes_mask = true, .no_autocast = true, .build = group_build, .call = group_call,
+    .passes_mask = true,
+    .no_autocast = true,
+    .build = group_build,
+    .call = group_call,
 };
 
 mu_layer *mu_group_normalization_with(const mu_group_normalization_args *args)

@@ -16,31 +16,36 @@ static mu_tensor *pool(pooling which, int axes, mu_tensor *x, const int *w, cons
         return which == MAXIMUM ? mu_nn_max_pool1d_with(&one) : mu_nn_avg_pool1d_with(&one);
     }
     if (axes == 2) {
-        const mu_nn_pool2d_args two = {.size = sizeof two, .x = x, .window = {w[0], w[1]}, .strides = {s[0], s[1]},
-                                       .padding = padding};
+        const mu_nn_pool2d_args two = {
+            .size = sizeof two, .x = x, .window = {w[0], w[1]}, .strides = {s[0], s[1]}, .padding = padding};
         return which == MAXIMUM ? mu_nn_max_pool2d_with(&two) : mu_nn_avg_pool2d_with(&two);
     }
-    const mu_nn_pool3d_args three = {.size = sizeof three, .x = x, .window = {w[0], w[1], w[2]},
-                                     .strides = {s[0], s[1], s[2]}, .padding = padding};
+    const mu_nn_pool3d_args three = {
+        .size = sizeof three, .x = x, .window = {w[0], w[1], w[2]}, .strides = {s[0], s[1], s[2]}, .padding = padding};
     return which == MAXIMUM ? mu_nn_max_pool3d_with(&three) : mu_nn_avg_pool3d_with(&three);
 }
 
 // A class for each number of axes.
-#define CLASSES(word, snake, keras_class, args_type, fields, completer, ...)                                         \
-    MU_LAYER_CLASS(word##1d, snake "1d", keras_class "1D", args_type, fields##1d_fields, completer, .axes = 1,       \
-                   __VA_ARGS__)                                                                                      \
-    MU_LAYER_CLASS(word##2d, snake "2d", keras_class "2D", args_type, fields##2d_fields, completer, .axes = 2,       \
-                   __VA_ARGS__)                                                                                      \
-    MU_LAYER_CLASS(word##3d, snake "3d", keras_class "3D", args_type, fields##3d_fields, completer, .axes = 3,       \
+#define CLASSES(word, snake, keras_class, args_type, fields, completer, ...)                                   \
+    MU_LAYER_CLASS(word##1d, snake "1d", keras_class "1D", args_type, fields##1d_fields, completer, .axes = 1, \
+                   __VA_ARGS__)                                                                                \
+    MU_LAYER_CLASS(word##2d, snake "2d", keras_class "2D", args_type, fields##2d_fields, completer, .axes = 2, \
+                   __VA_ARGS__)                                                                                \
+    MU_LAYER_CLASS(word##3d, snake "3d", keras_class "3D", args_type, fields##3d_fields, completer, .axes = 3, \
                    __VA_ARGS__)
 
 // ---- Windows ------------------------------------------------------------------------------------
 
-#define POOL_FIELDS(axes)                                                                          \
-    {MU_FIELD_PER_AXIS(mu_pool_args, pool_size, axes, .limit = MU_POSITIVE, .number = 2),          \
-     MU_FIELD_PER_AXIS(mu_pool_args, strides, axes, .limit = MU_NOT_NEGATIVE),                     \
-     MU_FIELD(mu_pool_args, padding, CHOICE, .text = "valid", .choices = mu__paddings),                \
-     MU_LAYER_FIELDS(mu_pool_args), {0}}
+#define POOL_FIELDS(axes)                                                                      \
+    {                                                                                          \
+        MU_FIELD_PER_AXIS(mu_pool_args, pool_size, axes, .limit = MU_POSITIVE, .number = 2),   \
+            MU_FIELD_PER_AXIS(mu_pool_args, strides, axes, .limit = MU_NOT_NEGATIVE),          \
+            MU_FIELD(mu_pool_args, padding, CHOICE, .text = "valid", .choices = mu__paddings), \
+            MU_LAYER_FIELDS(mu_pool_args),                                                     \
+        {                                                                                      \
+            0                                                                                  \
+        }                                                                                      \
+    }
 static const mu_field pool1d_fields[] = POOL_FIELDS(1);
 static const mu_field pool2d_fields[] = POOL_FIELDS(2);
 static const mu_field pool3d_fields[] = POOL_FIELDS(3);
@@ -75,8 +80,8 @@ static mu_value *average_pool_call(mu_layer *layer, mu_value *inputs, const mu_c
 
 CLASSES(max_pool, "max_pooling", "MaxPooling", mu_pool_args, pool, pool_complete, .build = mu__need_spatial,
         .call = max_pool_call)
-CLASSES(average_pool, "average_pooling", "AveragePooling", mu_pool_args, pool, pool_complete,
-        .build = mu__need_spatial, .call = average_pool_call)
+CLASSES(average_pool, "average_pooling", "AveragePooling", mu_pool_args, pool, pool_complete, .build = mu__need_spatial,
+        .call = average_pool_call)
 
 // ---- All positions ------------------------------------------------------------------------------
 
@@ -95,8 +100,8 @@ static mu_value *global_max_call(mu_layer *layer, mu_value *inputs, const mu_cal
 {
     (void)context;
     const mu_global_pool_args *args = layer->args;
-    return mu_of(mu_reduce_max(mu_at(inputs, 0), .axes = spatial_axes, .n_axes = layer->ops->axes,
-                               .keep_dims = args->keepdims));
+    return mu_of(
+        mu_reduce_max(mu_at(inputs, 0), .axes = spatial_axes, .n_axes = layer->ops->axes, .keep_dims = args->keepdims));
 }
 
 // The mask of a sequence says which steps count, in the sum and in the number of steps.
@@ -121,9 +126,14 @@ CLASSES(global_average_pool, "global_average_pooling", "GlobalAveragePooling", m
 
 // ---- Adaptive -----------------------------------------------------------------------------------
 
-#define ADAPTIVE_FIELDS(axes)                                                                      \
-    {MU_FIELD_PER_AXIS(mu_adaptive_pool_args, output_size, axes, .limit = MU_POSITIVE),            \
-     MU_LAYER_FIELDS(mu_adaptive_pool_args), {0}}
+#define ADAPTIVE_FIELDS(axes)                                                              \
+    {                                                                                      \
+        MU_FIELD_PER_AXIS(mu_adaptive_pool_args, output_size, axes, .limit = MU_POSITIVE), \
+            MU_LAYER_FIELDS(mu_adaptive_pool_args),                                        \
+        {                                                                                  \
+            0                                                                              \
+        }                                                                                  \
+    }
 static const mu_field adaptive1d_fields[] = ADAPTIVE_FIELDS(1);
 static const mu_field adaptive2d_fields[] = ADAPTIVE_FIELDS(2);
 static const mu_field adaptive3d_fields[] = ADAPTIVE_FIELDS(3);
@@ -134,8 +144,9 @@ static mu_status adaptive_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(mu__need_spatial(layer, n, input));
     for (int i = 1; i <= layer->ops->axes; i++)
         if (input->dims[i] == MU_UNKNOWN)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs known spatial axes, which its windows follow from; "
-                             "it was given %s", mu_layer_name(layer), mu__shape_text(input, text));
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s' needs known spatial axes, which its windows follow from; it was given %s",
+                             mu_layer_name(layer), mu__shape_text(input, text));
     return MU_OK;
 }
 

@@ -22,9 +22,11 @@ static mu_status rescaling_complete(void *arguments)
     const mu_rescaling_args *args = arguments;
     const bool scales = args->scales && MU_GIVEN(args, scale), offsets = args->offsets && MU_GIVEN(args, offset);
     return !scales && !offsets
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_rescaling: .%s and .%ss are both given; give one number, "
-                                   "or a list with one for each channel", scales ? "scale" : "offset",
-                                   scales ? "scale" : "offset");
+               ? MU_OK
+               : mu__error(
+                     MU_INVALID_ARGUMENT,
+                     "mu_rescaling: .%s and .%ss are both given; give one number, or a list with one for each channel",
+                     scales ? "scale" : "offset", scales ? "scale" : "offset");
 }
 
 // A number for all channels, or one for each.
@@ -71,9 +73,11 @@ static mu_status normalization_complete(void *arguments)
                          args->n_axes);
     args->axes = args->whole || args->n_axes > 0 ? args->axes : last;
     args->n_axes = args->axes == last ? 1 : args->n_axes;
-    return args->n_mean == args->n_variance
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_normalization: there are %d numbers in .mean and %d in "
-                                   ".variance; give both, with as many numbers", args->n_mean, args->n_variance);
+    return args->n_mean == args->n_variance ? MU_OK
+                                            : mu__error(MU_INVALID_ARGUMENT,
+                                                        "mu_normalization: there are %d numbers in .mean and %d in "
+                                                        ".variance; give both, with as many numbers",
+                                                        args->n_mean, args->n_variance);
 }
 
 // Which axes of inputs of a rank have moments of their own: their number, in ascending order. The others are averaged
@@ -101,12 +105,15 @@ static mu_status moments_shape(const mu_layer *layer, const mu_shape *input, mu_
     MU_TRY(mu__need_input_rank(layer, input, args->whole ? 1 : 2, MU_MAX_RANK));
     *out = (mu_shape){0};
     if (kept_axes(args, input->rank, kept) < 0)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': for inputs of rank %d, .axes must be distinct axes from 1 "
-                         "to %d; negative ones count from the end", mu_layer_name(layer), input->rank, input->rank - 1);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s': for inputs of rank %d, .axes must be distinct axes from 1 to %d; negative ones "
+                         "count from the end",
+                         mu_layer_name(layer), input->rank, input->rank - 1);
     for (int axis = 1; axis < input->rank; axis++)
         if (kept[axis] && (out->dims[out->rank++] = input->dims[axis]) == MU_UNKNOWN)
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' needs to know axis %d to make its weights; it was given "
-                             "%s", mu_layer_name(layer), axis, mu__shape_text(input, text));
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "layer '%s' needs to know axis %d to make its weights; it was given %s",
+                             mu_layer_name(layer), axis, mu__shape_text(input, text));
     return MU_OK;
 }
 
@@ -120,9 +127,10 @@ static mu_status normalization_build(mu_layer *layer, int n, const mu_shape *inp
     MU_TRY(moments_shape(layer, input, &shape));
     const int64_t features = mu__elements(&shape);
     if (args->n_mean > 1 && args->n_mean != features)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .mean has %d numbers, and the input %s has %lld along "
-                         ".axes (default: the last); give one for each of these, or one for all", mu_layer_name(layer),
-                         args->n_mean, mu__shape_text(input, text), (long long)features);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s': .mean has %d numbers, and the input %s has %lld along .axes (default: the last); "
+                         "give one for each of these, or one for all",
+                         mu_layer_name(layer), args->n_mean, mu__shape_text(input, text), (long long)features);
     if (args->n_mean > 0)
         return MU_OK;
     MU_TRY(mu__weight(layer, "mean", shape, MU_WEIGHT_OPTIONS(.initializer = "zeros", .not_trainable = true)));
@@ -137,8 +145,8 @@ static mu_tensor *moment(const mu_layer *layer, const char *name, int n, const d
     bool kept[MU_MAX_RANK];
     int64_t dims[MU_MAX_RANK];
     const int rank = mu_tensor_rank(x);
-    mu_tensor *y = n > 0 ? mu_cast(mu_tensor_new(MU_F64, 1, &size, given), layer->policy.compute)
-                         : mu__weight_read(layer, name);
+    mu_tensor *y =
+        n > 0 ? mu_cast(mu_tensor_new(MU_F64, 1, &size, given), layer->policy.compute) : mu__weight_read(layer, name);
     if (n == 1 || kept_axes(layer->args, rank, kept) < 0)
         return y;
     for (int axis = 0; axis < rank; axis++)
@@ -155,9 +163,7 @@ static mu_value *normalization_call(mu_layer *layer, mu_value *inputs, const mu_
     if (!x || !mean || !deviation)
         return NULL;
     deviation = mu_maximum(deviation, mu_constant(x->dtype, 1e-7));
-    return mu_of(args->invert
-                     ? mu_add(mean, mu_multiply(x, deviation))
-                     : mu_divide(mu_subtract(x, mean), deviation));
+    return mu_of(args->invert ? mu_add(mean, mu_multiply(x, deviation)) : mu_divide(mu_subtract(x, mean), deviation));
 }
 
 // Mean and variance of each feature over the batches so far; retained.
@@ -206,8 +212,10 @@ static mu_status add_inputs(mu_layer *layer, mu_tensor *x, void *all)
     const mu_call_context context = {0};
     const bool whole = ((const mu_normalization_args *)layer->args)->whole;
     if (mu_tensor_rank(x) < (whole ? 1 : 2))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' learns from batches of rows; the data have rank "
-                         "%d; batch the dataset (mu_dataset_batch)%s", mu_layer_name(layer), mu_tensor_rank(x),
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_adapt: layer '%s' learns from batches of rows; the data have rank %d; batch the dataset "
+                         "(mu_dataset_batch)%s",
+                         mu_layer_name(layer), mu_tensor_rank(x),
                          whole ? "" : ", or give the layer .whole = true, for one mean of all numbers");
     if (!layer->built && !mu__layer_call(layer, mu_of(x), &context, NULL))
         return mu_error_code();
@@ -228,9 +236,10 @@ static mu_status take_moments(mu_layer *layer, const moments *all)
     const double *mean = mu_tensor_data(all->mean), *variance = mu_tensor_data(all->variance);
     for (int64_t i = 0; mean && variance && i < mu_tensor_elements(all->mean); i++)
         if (!isfinite(mean[i]) || !isfinite(variance[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: feature %lld of the data for layer '%s' has NaN or "
-                             "infinity, of which there is no mean; leave such rows out of the data", (long long)i,
-                             mu_layer_name(layer));
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_adapt: feature %lld of the data for layer '%s' has NaN or infinity, of which there is "
+                             "no mean; leave such rows out of the data",
+                             (long long)i, mu_layer_name(layer));
     MU_TRY(mu_variable_assign(mu__weight_named(layer, "mean"), mu_cast(all->mean, mu__floatx())));
     return mu_variable_assign(mu__weight_named(layer, "variance"), mu_cast(all->variance, mu__floatx()));
 }
@@ -238,8 +247,10 @@ static mu_status take_moments(mu_layer *layer, const moments *all)
 static mu_status normalization_adapt(mu_layer *layer, mu_dataset *data)
 {
     if (((const mu_normalization_args *)layer->args)->n_mean > 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_adapt: layer '%s' was given its .mean and .variance; leave them out "
-                         "for a layer that learns them", mu_layer_name(layer));
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_adapt: layer '%s' was given its .mean and .variance; leave them out for a layer that learns them",
+            mu_layer_name(layer));
     moments all = {0};
     mu_status status = mu__adapt_each(layer, data, add_inputs, &all);
     if (status == MU_OK)
@@ -260,8 +271,9 @@ mu_status mu_normalization_adapt(mu_layer *layer, mu_dataset *data)
     MU_TRY(mu__need(layer, "mu_normalization_adapt: the layer"));
     MU_TRY(mu__need(data, "mu_normalization_adapt: the dataset"));
     if (layer->ops != &mu__normalization_ops)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_normalization_adapt: layer '%s' is of class %s; give one of "
-                         "mu_normalization", mu_layer_name(layer), layer->ops->class.keras);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_normalization_adapt: layer '%s' is of class %s; give one of mu_normalization",
+                         mu_layer_name(layer), layer->ops->class.keras);
     return mu_adapt(layer, data);
 }
 
@@ -299,12 +311,16 @@ static mu_status check_category_inputs(const mu_layer *layer, const mu_tensor *t
     char text[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
     const bool counts = strcmp(((const mu_category_encoding_args *)layer->args)->output_mode, "count") == 0;
     if (n > (counts ? 2 : 1))
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' was given %d tensors; give it tokens, and behind them, only "
-                         "with .output_mode = \"count\", a weight for each", mu_layer_name(layer), n);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' was given %d tensors; give it tokens, and behind them, only with .output_mode = "
+                         "\"count\", a weight for each",
+                         mu_layer_name(layer), n);
     return !weights || mu__shape_compatible(&tokens->shape, &weights->shape)
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' was given tokens %s and weights %s; give each "
-                                   "token a weight", mu_layer_name(layer), mu__shape_text(&tokens->shape, text),
-                                   mu__shape_text(&weights->shape, other));
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "layer '%s' was given tokens %s and weights %s; give each token a weight",
+                           mu_layer_name(layer), mu__shape_text(&tokens->shape, text),
+                           mu__shape_text(&weights->shape, other));
 }
 
 // The sum of the weights of each token in a sample.

@@ -7,10 +7,9 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-#define DROPOUT_FIELDS                                              \
-    MU_FIELD(mu_dropout_args, rate, DOUBLE, .limit = MU_BELOW_ONE), \
-    MU_FIELD(mu_dropout_args, seed, SEED),                          \
-    MU_LAYER_FIELDS(mu_dropout_args)
+#define DROPOUT_FIELDS                                                                                     \
+    MU_FIELD(mu_dropout_args, rate, DOUBLE, .limit = MU_BELOW_ONE), MU_FIELD(mu_dropout_args, seed, SEED), \
+        MU_LAYER_FIELDS(mu_dropout_args)
 // Layers that draw for each element, or in a shape that is given; and layers that draw in a shape of their own.
 static const mu_field dropout_fields[] = {
     DROPOUT_FIELDS, MU_FIELD(mu_dropout_args, noise_shape, DIMS, .nulls = true, .none = true), {0}};
@@ -21,17 +20,19 @@ static mu_status dropout_complete(void *arguments)
     const mu_dropout_args *args = arguments;
     for (int i = 0; i < MU_MAX_SAMPLE_RANK && args->noise_shape[i] != 0; i++)
         if (args->noise_shape[i] != 1 && args->noise_shape[i] != MU_UNKNOWN)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_dropout: axis %d of .noise_shape is %lld; give 1 where all "
-                             "elements along the axis share one draw, or MU_UNKNOWN for the axis as it is", i,
-                             (long long)args->noise_shape[i]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_dropout: axis %d of .noise_shape is %lld; give 1 where all elements along the axis "
+                             "share one draw, or MU_UNKNOWN for the axis as it is",
+                             i, (long long)args->noise_shape[i]);
     return MU_OK;
 }
 
 static mu_status shaped_complete(void *arguments)
 {
     return ((const mu_dropout_args *)arguments)->noise_shape[0] == 0
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "dropout of channels or with Gaussian noise draws in a shape "
-                                   "of its own; leave .noise_shape out, or use mu_dropout");
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "dropout of channels or with Gaussian noise draws in a shape of its "
+                                                "own; leave .noise_shape out, or use mu_dropout");
 }
 
 static mu_status dropout_build(mu_layer *layer, int n, const mu_shape *input)
@@ -42,8 +43,10 @@ static mu_status dropout_build(mu_layer *layer, int n, const mu_shape *input)
     while (rank < MU_MAX_SAMPLE_RANK && args->noise_shape[rank] != 0)
         rank++;
     if (rank > 0 && rank != input->rank)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s': .noise_shape has %d axes, and the input %d; give one for "
-                         "each, the batch axis too", mu_layer_name(layer), rank, input->rank);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "layer '%s': .noise_shape has %d axes, and the input %d; give one for each, the batch axis too",
+            mu_layer_name(layer), rank, input->rank);
     return mu__weight_seed(layer, MU_GIVEN(args, seed) ? &args->seed : NULL);
 }
 
@@ -88,13 +91,12 @@ static mu_value *dropout_call(mu_layer *layer, mu_value *inputs, const mu_call_c
 
 const mu_layer_ops mu__dropout_ops = {
     .class = {"dropout", "Dropout", "mu_dropout", MU_OPTIONS(mu_dropout_args), dropout_fields, dropout_complete},
-    .passes_mask = true, .build = dropout_build, .call = dropout_call,
+    .passes_mask = true,
+    .build = dropout_build,
+    .call = dropout_call,
 };
 
-mu_layer *mu_dropout_with(const mu_dropout_args *args)
-{
-    return mu__layer_make(&mu__dropout_ops, args);
-}
+mu_layer *mu_dropout_with(const mu_dropout_args *args) { return mu__layer_make(&mu__dropout_ops, args); }
 
 // ---- Channels -----------------------------------------------------------------------------------
 
@@ -116,8 +118,8 @@ static mu_value *spatial_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     return mu_of(drop(x, args->rate, channels, mu__weight_next_seed(layer)));
 }
 
-#define SPATIAL_DROPOUT(word, keras_class, n_axes)                                                                   \
-    MU_LAYER_CLASS(word, #word, keras_class, mu_dropout_args, shaped_fields, shaped_complete, .axes = n_axes,         \
+#define SPATIAL_DROPOUT(word, keras_class, n_axes)                                                            \
+    MU_LAYER_CLASS(word, #word, keras_class, mu_dropout_args, shaped_fields, shaped_complete, .axes = n_axes, \
                    .passes_mask = true, .build = spatial_build, .call = spatial_call)
 SPATIAL_DROPOUT(spatial_dropout1d, "SpatialDropout1D", 1)
 SPATIAL_DROPOUT(spatial_dropout2d, "SpatialDropout2D", 2)
@@ -137,8 +139,8 @@ static mu_value *alpha_call(mu_layer *layer, mu_value *inputs, const mu_call_con
         return inputs;
     mu_tensor *drawn = mu_nn_stateless_dropout(ones_to_draw(layer, x), args->rate, mu__weight_next_seed(layer));
     mu_tensor *y = mu_where(kept_of(drawn), x, mu_constant(x->dtype, limit));
-    return mu_of(mu_add(mu_multiply(y, mu_constant(x->dtype, scale)),
-                        mu_constant(x->dtype, -scale * limit * args->rate)));
+    return mu_of(
+        mu_add(mu_multiply(y, mu_constant(x->dtype, scale)), mu_constant(x->dtype, -scale * limit * args->rate)));
 }
 
 MU_LAYER_CLASS(alpha_dropout, "alpha_dropout", "AlphaDropout", mu_dropout_args, dropout_fields, dropout_complete,

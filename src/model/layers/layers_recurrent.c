@@ -5,7 +5,6 @@
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
 
-
 #include <muster/control.h>
 #include <muster/ops.h>
 
@@ -14,10 +13,7 @@ mu_recurrent *mu__recurrent_of(const mu_layer *layer)
     return layer->ops->call == mu__recurrent_call ? layer->state : NULL;
 }
 
-static mu_layer *cell_of(const mu_layer *layer)
-{
-    return layer->sublayers.items[0];
-}
+static mu_layer *cell_of(const mu_layer *layer) { return layer->sublayers.items[0]; }
 
 // ---- One step -----------------------------------------------------------------------------------
 
@@ -25,8 +21,8 @@ static mu_layer *cell_of(const mu_layer *layer)
 typedef struct sequence {
     const mu_recurrent *options;
     mu_layer *cell;
-    mu_cell_run run;             // of a cell of ours
-    mu_call_context context;     // of a cell of the program's own
+    mu_cell_run run;         // of a cell of ours
+    mu_call_context context; // of a cell of the program's own
     bool masked, carries_output;
     int n_states;
     mu_tensor *states[MU_MAX_CELL_STATES + 1];
@@ -37,8 +33,9 @@ static mu_status step_own_cell(const sequence *s, mu_tensor *x, mu_tensor *const
 {
     mu_value *inputs[MU_MAX_CELL_STATES + 1] = {mu_of(x)};
     if (!s->cell->ops->takes_several)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' (%s) takes one tensor, but a cell with %d states takes a "
-                         "list of its input and the states, and returns a list of its output and %d states",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' (%s) takes one tensor, but a cell with %d states takes a list of its input and "
+                         "the states, and returns a list of its output and %d states",
                          mu_layer_name(s->cell), mu__layer_keras_class(s->cell), s->n_states, s->n_states);
     for (int i = 0; i < s->n_states; i++)
         inputs[i + 1] = mu_of(states[i]);
@@ -46,9 +43,10 @@ static mu_status step_own_cell(const sequence *s, mu_tensor *x, mu_tensor *const
     if (!outputs)
         return mu_error_code();
     if (mu_value_count(outputs) != s->n_states + 1)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' returned %d tensors; a cell with %d states returns a list of "
-                         "its output and %d states", mu_layer_name(s->cell), mu_value_count(outputs), s->n_states,
-                         s->n_states);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "layer '%s' returned %d tensors; a cell with %d states returns a list of its output and %d states",
+            mu_layer_name(s->cell), mu_value_count(outputs), s->n_states, s->n_states);
     for (int i = 0; i < s->n_states; i++)
         next[i] = mu_at(outputs, i + 1);
     next[s->n_states] = mu_at(outputs, 0);
@@ -142,8 +140,10 @@ static mu_value *run_steps(sequence *s, mu_value *elements, const mu_layer *laye
         return mu_scan(one_step, elements, states_value(s), s, .reverse = s->options->backwards);
     if (n != MU_UNKNOWN)
         return unrolled(s, elements, n);
-    mu__error(MU_INVALID_ARGUMENT, "layer '%s': unroll needs a known number of steps, and here it is unknown; leave "
-              "unroll out, or give the shape of the input", mu_layer_name(layer));
+    mu__error(MU_INVALID_ARGUMENT,
+              "layer '%s': unroll needs a known number of steps, and here it is unknown; leave unroll out, or give the "
+              "shape of the input",
+              mu_layer_name(layer));
     return NULL;
 }
 
@@ -180,8 +180,9 @@ static mu_status first_states(sequence *s, mu_layer *layer, const mu_value *inpu
     const bool kept = s->options->stateful;
     const int given = mu_value_count(inputs) - 1;
     if (given != 0 && given != s->n_states)
-        return mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes a sequence, or a list of a sequence and %d states; it "
-                         "was given %d tensors", mu_layer_name(layer), s->n_states, given + 1);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "layer '%s' takes a sequence, or a list of a sequence and %d states; it was given %d tensors",
+                         mu_layer_name(layer), s->n_states, given + 1);
     for (int i = 0; i < s->n_states; i++)
         if (given)
             s->states[i] = mu_at(inputs, i + 1);
@@ -199,7 +200,9 @@ static mu_status begin(sequence *s, mu_layer *layer, mu_value *inputs, const mu_
 {
     mu_tensor *x = swap_time(mu_at(inputs, 0)), *mask = mu__mask_at(context->mask, 0);
     mu_tensor *first = x ? row(x, 0) : NULL;
-    *s = (sequence){.options = layer->state, .cell = cell_of(layer), .masked = mask != NULL,
+    *s = (sequence){.options = layer->state,
+                    .cell = cell_of(layer),
+                    .masked = mask != NULL,
                     .context = {.training = context->training}};
     s->n_states = s->options->n_states;
     if (!first || first_states(s, layer, inputs, first) != MU_OK)
@@ -216,7 +219,7 @@ static mu_status begin(sequence *s, mu_layer *layer, mu_value *inputs, const mu_
         return mu_error_code();
     }
     mask = swap_time(mu_cast(mask, MU_BOOL));
-    for (int i = 1; mask && i < mu_tensor_rank(s->states[0]); i++)  // one for each row of the states
+    for (int i = 1; mask && i < mu_tensor_rank(s->states[0]); i++) // one for each row of the states
         mask = mu_expand_dims(mask, -1);
     *elements = mu_list(x, mask, MU_END);
     return mu_error_code();
@@ -299,10 +302,7 @@ mu_status mu__recurrent_build(mu_layer *layer, int n, const mu_shape *inputs)
 
 // ---- Making a layer -----------------------------------------------------------------------------
 
-void mu__recurrent_release(mu_layer *layer)
-{
-    mu__free(layer->state);
-}
+void mu__recurrent_release(mu_layer *layer) { mu__free(layer->state); }
 
 mu_status mu__recurrent_keep(mu_layer *layer, const mu_recurrent *options, mu_layer *cell)
 {
@@ -336,8 +336,9 @@ static mu_status rnn_complete(void *arguments)
             return mu__error(MU_INVALID_ARGUMENT, "mu_rnn: state_size[%d] is %lld; it must be 1 or more", i,
                              (long long)args->state_size[i]);
     if (!args->cell->ops->cell && args->state_size[0] == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_rnn: layer '%s' is not one of Muster's cells; give the sizes of its "
-                         "states as .state_size", mu_layer_name(args->cell));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_rnn: layer '%s' is not one of Muster's cells; give the sizes of its states as .state_size",
+                         mu_layer_name(args->cell));
     return MU_OK;
 }
 
@@ -379,7 +380,8 @@ static const mu_field lstm_fields[] = {
 static mu_status lstm_make(mu_layer *layer)
 {
     const mu_lstm_args *args = layer->args;
-    const mu_lstm_cell_args cell = {.size = sizeof cell, MU_CELL_OPTIONS(args, args->units, lstm_cell),
+    const mu_lstm_cell_args cell = {.size = sizeof cell,
+                                    MU_CELL_OPTIONS(args, args->units, lstm_cell),
                                     .recurrent_activation = args->recurrent_activation,
                                     .no_unit_forget_bias = args->no_unit_forget_bias};
     return mu__recurrent_keep(layer, &(mu_recurrent){MU_LOOP_OPTIONS(args)}, mu_lstm_cell_with(&cell));
@@ -397,7 +399,8 @@ static const mu_field gru_fields[] = {
 static mu_status gru_make(mu_layer *layer)
 {
     const mu_gru_args *args = layer->args;
-    const mu_gru_cell_args cell = {.size = sizeof cell, MU_CELL_OPTIONS(args, args->units, gru_cell),
+    const mu_gru_cell_args cell = {.size = sizeof cell,
+                                   MU_CELL_OPTIONS(args, args->units, gru_cell),
                                    .recurrent_activation = args->recurrent_activation,
                                    .no_reset_after = args->no_reset_after};
     return mu__recurrent_keep(layer, &(mu_recurrent){MU_LOOP_OPTIONS(args)}, mu_gru_cell_with(&cell));

@@ -55,9 +55,10 @@ static mu_value *reshape_call(mu_layer *layer, mu_value *inputs, const mu_call_c
     }
     if (open < 0 || (open > 0 ? elements % known : elements - known) != 0) {
         char text[MU_SHAPE_TEXT];
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s': a sample of %s has %lld elements, which do not fill the target "
-                  "shape; one of its dimensions may be MU_UNKNOWN", mu_layer_name(layer),
-                  mu__shape_text(&input, text), (long long)elements);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "layer '%s': a sample of %s has %lld elements, which do not fill the target shape; one of its "
+                  "dimensions may be MU_UNKNOWN",
+                  mu_layer_name(layer), mu__shape_text(&input, text), (long long)elements);
         return NULL;
     }
     if (open > 0)
@@ -78,13 +79,12 @@ static mu_status reshape_build(mu_layer *layer, int n, const mu_shape *input)
 
 const mu_layer_ops mu__reshape_ops = {
     .class = {"reshape", "Reshape", "mu_reshape_layer", MU_OPTIONS(mu_reshape_layer_args), reshape_fields, NULL},
-    .keeps_type = true, .build = reshape_build, .call = reshape_call,
+    .keeps_type = true,
+    .build = reshape_build,
+    .call = reshape_call,
 };
 
-mu_layer *mu_reshape_layer_with(const mu_reshape_layer_args *args)
-{
-    return mu__layer_make(&mu__reshape_ops, args);
-}
+mu_layer *mu_reshape_layer_with(const mu_reshape_layer_args *args) { return mu__layer_make(&mu__reshape_ops, args); }
 
 // ---- Permute ------------------------------------------------------------------------------------
 
@@ -104,8 +104,9 @@ static mu_status permute_build(mu_layer *layer, int n, const mu_shape *input)
         seen |= 1u << args->dims[count++];
     if (count + 1 == input->rank && seen == (1u << input->rank) - 1)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "layer '%s': dims has %d axes for a sample of rank %d; give each of 1 to %d "
-                     "once", mu_layer_name(layer), count, input->rank - 1, input->rank - 1);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "layer '%s': dims has %d axes for a sample of rank %d; give each of 1 to %d once",
+                     mu_layer_name(layer), count, input->rank - 1, input->rank - 1);
 }
 
 static mu_value *permute_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
@@ -120,13 +121,12 @@ static mu_value *permute_call(mu_layer *layer, mu_value *inputs, const mu_call_c
 
 const mu_layer_ops mu__permute_ops = {
     .class = {"permute", "Permute", "mu_permute", MU_OPTIONS(mu_permute_args), permute_fields, NULL},
-    .keeps_type = true, .build = permute_build, .call = permute_call,
+    .keeps_type = true,
+    .build = permute_build,
+    .call = permute_call,
 };
 
-mu_layer *mu_permute_with(const mu_permute_args *args)
-{
-    return mu__layer_make(&mu__permute_ops, args);
-}
+mu_layer *mu_permute_with(const mu_permute_args *args) { return mu__layer_make(&mu__permute_ops, args); }
 
 // ---- Repeat -------------------------------------------------------------------------------------
 
@@ -151,9 +151,10 @@ static mu_value *repeat_vector_call(mu_layer *layer, mu_value *inputs, const mu_
 
 const mu_layer_ops mu__repeat_vector_ops = {
     .class = {"repeat_vector", "RepeatVector", "mu_repeat_vector", MU_OPTIONS(mu_repeat_vector_args),
-              repeat_vector_fields,
-              NULL},
-    .keeps_type = true, .build = repeat_vector_build, .call = repeat_vector_call,
+              repeat_vector_fields, NULL},
+    .keeps_type = true,
+    .build = repeat_vector_build,
+    .call = repeat_vector_call,
 };
 
 mu_layer *mu_repeat_vector_with(const mu_repeat_vector_args *args)

@@ -69,9 +69,14 @@ MU_LAYER_CLASS(up_sampling3d, "up_sampling3d", "UpSampling3D", mu_up_sampling3d_
 
 // ---- Zero padding -------------------------------------------------------------------------------
 
-#define PADDING_FIELDS(axes)                                                                              \
-    {MU_FIELD_PER_SIDE(mu_zero_padding_args, padding, axes, .limit = MU_NOT_NEGATIVE, .number = 1),       \
-     MU_LAYER_FIELDS(mu_zero_padding_args), {0}}
+#define PADDING_FIELDS(axes)                                                                           \
+    {                                                                                                  \
+        MU_FIELD_PER_SIDE(mu_zero_padding_args, padding, axes, .limit = MU_NOT_NEGATIVE, .number = 1), \
+            MU_LAYER_FIELDS(mu_zero_padding_args),                                                     \
+        {                                                                                              \
+            0                                                                                          \
+        }                                                                                              \
+    }
 static const mu_field zero_padding1d_fields[] = PADDING_FIELDS(1);
 static const mu_field zero_padding2d_fields[] = PADDING_FIELDS(2);
 static const mu_field zero_padding3d_fields[] = PADDING_FIELDS(3);
@@ -88,8 +93,8 @@ static mu_value *zero_padding_call(mu_layer *layer, mu_value *inputs, const mu_c
     return mu_of(mu_pad(mu_at(inputs, 0), before, after, NULL, 0));
 }
 
-#define ZERO_PADDING(word, keras_class, n_axes)                                                                      \
-    MU_LAYER_CLASS(word, #word, keras_class, mu_zero_padding_args, word##_fields, NULL, .keeps_type = true,          \
+#define ZERO_PADDING(word, keras_class, n_axes)                                                             \
+    MU_LAYER_CLASS(word, #word, keras_class, mu_zero_padding_args, word##_fields, NULL, .keeps_type = true, \
                    .axes = n_axes, .build = mu__need_spatial, .call = zero_padding_call)
 ZERO_PADDING(zero_padding1d, "ZeroPadding1D", 1)
 ZERO_PADDING(zero_padding2d, "ZeroPadding2D", 2)
@@ -97,9 +102,14 @@ ZERO_PADDING(zero_padding3d, "ZeroPadding3D", 3)
 
 // ---- Cropping -----------------------------------------------------------------------------------
 
-#define CROPPING_FIELDS(axes, by_default)                                                                 \
-    {MU_FIELD_PER_SIDE(mu_cropping_args, cropping, axes, .limit = MU_NOT_NEGATIVE, .number = by_default), \
-     MU_LAYER_FIELDS(mu_cropping_args), {0}}
+#define CROPPING_FIELDS(axes, by_default)                                                                    \
+    {                                                                                                        \
+        MU_FIELD_PER_SIDE(mu_cropping_args, cropping, axes, .limit = MU_NOT_NEGATIVE, .number = by_default), \
+            MU_LAYER_FIELDS(mu_cropping_args),                                                               \
+        {                                                                                                    \
+            0                                                                                                \
+        }                                                                                                    \
+    }
 static const mu_field cropping1d_fields[] = CROPPING_FIELDS(1, 1);
 static const mu_field cropping2d_fields[] = CROPPING_FIELDS(2, 0);
 static const mu_field cropping3d_fields[] = CROPPING_FIELDS(3, 1);
@@ -110,9 +120,10 @@ static mu_status cropping_build(mu_layer *layer, int n, const mu_shape *input)
     MU_TRY(mu__need_spatial(layer, n, input));
     for (int i = 0; i < layer->ops->axes; i++)
         if (input->dims[i + 1] != MU_UNKNOWN && input->dims[i + 1] <= (int64_t)sides[2 * i] + sides[2 * i + 1])
-            return mu__error(MU_INVALID_ARGUMENT, "layer '%s' removes %d and %d elements of spatial axis %d, which has "
-                             "%lld; one or more must be left", mu_layer_name(layer), sides[2 * i], sides[2 * i + 1], i,
-                             (long long)input->dims[i + 1]);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "layer '%s' removes %d and %d elements of spatial axis %d, which has %lld; one or more must be left",
+                mu_layer_name(layer), sides[2 * i], sides[2 * i + 1], i, (long long)input->dims[i + 1]);
     return MU_OK;
 }
 
@@ -121,7 +132,7 @@ static mu_value *cropping_call(mu_layer *layer, mu_value *inputs, const mu_call_
     (void)context;
     const int *sides = ((const mu_cropping_args *)layer->args)->cropping_per_side;
     int64_t begin[MU_MAX_RANK] = {0}, end[MU_MAX_RANK] = {0}, strides[MU_MAX_RANK];
-    unsigned open = ~0u;  // the ends that no element is removed from
+    unsigned open = ~0u; // the ends that no element is removed from
     for (int i = 0; i < MU_MAX_RANK; i++)
         strides[i] = 1;
     for (int i = 0; i < layer->ops->axes; i++) {
@@ -132,8 +143,8 @@ static mu_value *cropping_call(mu_layer *layer, mu_value *inputs, const mu_call_
     return mu_of(mu_strided_slice(mu_at(inputs, 0), begin, end, strides, 0, open, 0));
 }
 
-#define CROPPING(word, keras_class, n_axes)                                                                          \
-    MU_LAYER_CLASS(word, #word, keras_class, mu_cropping_args, word##_fields, NULL, .keeps_type = true,              \
+#define CROPPING(word, keras_class, n_axes)                                                             \
+    MU_LAYER_CLASS(word, #word, keras_class, mu_cropping_args, word##_fields, NULL, .keeps_type = true, \
                    .axes = n_axes, .build = cropping_build, .call = cropping_call)
 CROPPING(cropping1d, "Cropping1D", 1)
 CROPPING(cropping2d, "Cropping2D", 2)

@@ -70,8 +70,8 @@ static void text_release(mu_layer *layer)
 
 // The words of one text: parts of `bytes`, each followed by a zero.
 typedef struct word_lists {
-    mu_strings plain;   // as split
-    mu_strings grams;   // with n-grams, if there are any
+    mu_strings plain; // as split
+    mu_strings grams; // with n-grams, if there are any
 } word_lists;
 
 static void words_free(word_lists *w)
@@ -107,8 +107,11 @@ static size_t standardise(const char *how, mu_string text, char *out)
 static size_t character_bytes(const uint8_t *s, size_t n)
 {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
-    const size_t bytes = s[0] < 0x80 ? 1 : s[0] >= 0xc2 && s[0] < 0xe0 ? 2 : (s[0] & 0xf0) == 0xe0 ? 3
-                         : s[0] >= 0xf0 && s[0] < 0xf5 ? 4 : 0;
+    const size_t bytes = s[0] < 0x80                   ? 1
+                         : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
+                         : (s[0] & 0xf0) == 0xe0       ? 3
+                         : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
+                                                       : 0;
     if (bytes == 0 || bytes > n)
         return 0;
     uint32_t code = bytes == 1 ? s[0] : s[0] & (0x7fu >> bytes);
@@ -166,7 +169,7 @@ static mu_status add_gram(word_lists *w, int64_t first, int64_t n)
     if (joined == NULL)
         return MU_RESOURCE_EXHAUSTED;
     memcpy(joined, begin.bytes, bytes);
-    for (int64_t i = first + 1; i < first + n; i++)  // the zeros between words become spaces
+    for (int64_t i = first + 1; i < first + n; i++) // the zeros between words become spaces
         joined[word_at(&w->plain, i).bytes - begin.bytes - 1] = ' ';
     const mu_status status = mu__strings_add(&w->grams, joined, bytes);
     mu__free(joined);
@@ -210,7 +213,8 @@ static mu_status rows_of(const mu_layer *layer, const mu_tensor *x, rows *out)
 {
     const mu_shape *shape = &x->shape;
     MU_TRY(check_texts(layer, x->dtype, shape));
-    *out = (rows){.n = shape->rank > 0 ? shape->dims[0] : 1, .width = shape->rank == 2 ? shape->dims[1] : 1,
+    *out = (rows){.n = shape->rank > 0 ? shape->dims[0] : 1,
+                  .width = shape->rank == 2 ? shape->dims[1] : 1,
                   .batch = shape->rank > 0};
     return MU_OK;
 }
@@ -250,7 +254,10 @@ mu_status mu__adapt_text(mu_layer *layer, const mu_tensor *x, mu_token_counts *c
 
 // The indices of all rows, one row after the other.
 typedef struct indices {
-    struct { int64_t *items; size_t n, capacity; } all, ends;
+    struct {
+        int64_t *items;
+        size_t n, capacity;
+    } all, ends;
     int64_t longest;
 } indices;
 
@@ -298,9 +305,8 @@ static mu_value *text_call(mu_layer *layer, mu_value *inputs, const mu_call_cont
     if (x == NULL || rows_of(layer, x, &r) != MU_OK)
         return NULL;
     if (!l->ready) {
-        mu__error(MU_FAILED_PRECONDITION, "layer '%s' has no vocabulary; give one (.vocabulary), or call mu_adapt "
-                  "first",
-                  mu_layer_name(layer));
+        mu__error(MU_FAILED_PRECONDITION,
+                  "layer '%s' has no vocabulary; give one (.vocabulary), or call mu_adapt first", mu_layer_name(layer));
         return NULL;
     }
     if (each_row(layer, x, &r, index_row, &in) == MU_OK)

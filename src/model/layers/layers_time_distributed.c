@@ -12,8 +12,8 @@
 
 // What is known of the layer inside.
 typedef struct time_distributed {
-    bool asked;   // a call in training has built those of its layers that it calls
-    bool failed;  // that call did not succeed without values
+    bool asked;  // a call in training has built those of its layers that it calls
+    bool failed; // that call did not succeed without values
 } time_distributed;
 
 static const mu_field time_distributed_fields[] = {
@@ -126,7 +126,8 @@ static bool asks_for_rows(const mu_layer *layer)
 // Calls the layer inside in the mode of `outer_call`.
 static mu_tensor *call_once(const mu_layer *layer, mu_tensor *x, mu_tensor *mask, const mu_call_context *outer_call)
 {
-    const mu_call_context context = {.training = outer_call->training, .mask = mask ? mu_of(mask) : NULL,
+    const mu_call_context context = {.training = outer_call->training,
+                                     .mask = mask ? mu_of(mask) : NULL,
                                      .training_left_out = outer_call->training_left_out};
     const mu_tensor *outer = mu__row_mask_set(mu_tensor_rank(mask) == 1 ? mask : NULL);
     mu_value *y = x ? mu__layer_call(layer->sublayers.items[0], mu_of(x), &context, NULL) : NULL;
@@ -137,8 +138,9 @@ static mu_tensor *call_once(const mu_layer *layer, mu_tensor *x, mu_tensor *mask
 static mu_tensor *refuse_unknown_steps(const mu_layer *layer)
 {
     const mu_layer *inner = layer->sublayers.items[0];
-    mu__error(MU_INVALID_ARGUMENT, "layer '%s': '%s' has %s, so the number of steps must be known; give the shape of "
-              "the input", mu_layer_name(layer), mu_layer_name(inner),
+    mu__error(MU_INVALID_ARGUMENT,
+              "layer '%s': '%s' has %s, so the number of steps must be known; give the shape of the input",
+              mu_layer_name(layer), mu_layer_name(inner),
               is_stateful(inner) ? "states that go on from step to step" : "weights that its calls change");
     return NULL;
 }
@@ -200,7 +202,7 @@ static mu_status ask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask)
     void *losses = thread->added_losses;
     if (!arguments)
         return mu_error_code();
-    thread->added_losses = NULL;  // those of the trace end with it
+    thread->added_losses = NULL; // those of the trace end with it
     const mu_status status = mu__trace_run(mu_layer_name(layer), ask_call, (void *)(uintptr_t)layer, arguments, specs,
                                            mu__trace_may_make_variables(), &traced);
     thread->added_losses = losses;
@@ -217,8 +219,9 @@ static mu_status ask(const mu_layer *layer, mu_tensor *x, mu_tensor *mask)
 
 static mu_tensor *refuse_new_weights(const mu_layer *layer)
 {
-    mu__error(MU_FAILED_PRECONDITION, "layer '%s': this call of '%s' made weights that its calls change, unlike the "
-              "calls before, so its steps must be called one after the other; call the model once more",
+    mu__error(MU_FAILED_PRECONDITION,
+              "layer '%s': this call of '%s' made weights that its calls change, unlike the calls before, so its steps "
+              "must be called one after the other; call the model once more",
               mu_layer_name(layer), mu_layer_name(layer->sublayers.items[0]));
     return NULL;
 }
@@ -228,7 +231,7 @@ static mu_tensor *call_all(const mu_layer *layer, mu_tensor *x, mu_tensor *mask,
 {
     const mu_layer *inner = layer->sublayers.items[0];
     const time_distributed *state = layer->state;
-    const bool open = context->training && !mu__layer_is_built(inner);  // the call may build layers
+    const bool open = context->training && !mu__layer_is_built(inner); // the call may build layers
     if (open && !state->asked && ask(layer, x, mask) != MU_OK)
         return NULL;
     const bool trains = context->training || (context->training_left_out && mu__calls_in_training(inner));
@@ -259,8 +262,12 @@ static mu_value *time_distributed_call(mu_layer *layer, mu_value *inputs, const 
 const mu_layer_ops mu__time_distributed_ops = {
     .class = {"time_distributed", "TimeDistributed", "mu_time_distributed", MU_OPTIONS(mu_time_distributed_args),
               time_distributed_fields, time_distributed_complete},
-    .asks_sublayer = true, .passes_mask = true, .make = time_distributed_make, .build = time_distributed_build,
-    .call = time_distributed_call, .release = time_distributed_release,
+    .asks_sublayer = true,
+    .passes_mask = true,
+    .make = time_distributed_make,
+    .build = time_distributed_build,
+    .call = time_distributed_call,
+    .release = time_distributed_release,
 };
 
 mu_layer *mu_time_distributed_with(const mu_time_distributed_args *args)

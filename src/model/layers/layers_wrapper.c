@@ -23,8 +23,9 @@ static mu_status need_recurrent(const mu_layer *layer, const char *what)
 {
     if (mu__recurrent_of(layer))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_bidirectional: %s '%s' is not a recurrent layer; give one such as "
-                     "mu_lstm", what, mu_layer_name(layer));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_bidirectional: %s '%s' is not a recurrent layer; give one such as mu_lstm", what,
+                     mu_layer_name(layer));
 }
 
 static mu_status bidirectional_complete(void *arguments)
@@ -53,14 +54,15 @@ static mu_layer *copy_of(const mu_layer *layer, const char *prefix, bool backwar
 static mu_status need_opposite(const mu_layer *layer, const mu_layer *forward, const mu_layer *backward)
 {
     const mu_recurrent *a = mu__recurrent_of(forward), *b = mu__recurrent_of(backward);
-    const char *what = a->backwards == b->backwards ? "go in the same direction; set go_backwards of one of them"
-                     : a->sequences != b->sequences ? "differ in return_sequences"
-                     : a->last_states != b->last_states ? "differ in return_state"
-                                                        : NULL;
+    const char *what = a->backwards == b->backwards       ? "go in the same direction; set go_backwards of one of them"
+                       : a->sequences != b->sequences     ? "differ in return_sequences"
+                       : a->last_states != b->last_states ? "differ in return_state"
+                                                          : NULL;
     if (!what)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_bidirectional: the forward layer '%s' and the backward layer '%s' of "
-                     "'%s' %s", mu_layer_name(forward), mu_layer_name(backward), mu_layer_name(layer), what);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_bidirectional: the forward layer '%s' and the backward layer '%s' of '%s' %s",
+                     mu_layer_name(forward), mu_layer_name(backward), mu_layer_name(layer), what);
 }
 
 // Puts another layer into an option.
@@ -164,13 +166,15 @@ static void set_mask(const mu_layer *layer, const mu_value *outputs, const mu_ca
 static mu_value *bidirectional_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     mu_tensor *mask = mu__mask_at(context->mask, 0);
-    const mu_call_context inner = {.training = context->training, .mask = mask ? mu_of(mask) : NULL,
+    const mu_call_context inner = {.training = context->training,
+                                   .mask = mask ? mu_of(mask) : NULL,
                                    .training_left_out = context->training_left_out};
     const int given = mu_value_count(inputs) - 1;
     const mu_recurrent *a = mu__recurrent_of(layer->sublayers.items[0]);
     if (given != 0 && given != 2 * a->n_states) {
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s' takes a sequence, or a list of a sequence and %d states; it was "
-                  "given %d tensors", mu_layer_name(layer), 2 * a->n_states, given + 1);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "layer '%s' takes a sequence, or a list of a sequence and %d states; it was given %d tensors",
+                  mu_layer_name(layer), 2 * a->n_states, given + 1);
         return NULL;
     }
     mu_value *forward = mu__layer_call(layer->sublayers.items[0], inputs_of(inputs, 0), &inner, NULL);
@@ -184,7 +188,10 @@ static mu_value *bidirectional_call(mu_layer *layer, mu_value *inputs, const mu_
 const mu_layer_ops mu__bidirectional_ops = {
     .class = {"bidirectional", "Bidirectional", "mu_bidirectional", MU_OPTIONS(mu_bidirectional_args),
               bidirectional_fields, bidirectional_complete},
-    .takes_several = true, .make = bidirectional_make, .build = bidirectional_build, .call = bidirectional_call,
+    .takes_several = true,
+    .make = bidirectional_make,
+    .build = bidirectional_build,
+    .call = bidirectional_call,
 };
 
 mu_layer *mu_bidirectional_with(const mu_bidirectional_args *args)
@@ -232,8 +239,9 @@ static mu_status spectral_build(mu_layer *layer, int n, const mu_shape *inputs)
 static mu_status normalize(const mu_layer *layer)
 {
     mu_variable *kernel = mu__weight_named(layer, "kernel"), *vector = mu__weight_named(layer, "vector_u");
-    MU_TRY(mu__refuse_in_calls(true, mu_layer_name(layer), "spectral normalization assigns the kernel that the call "
-                               "computes with; use MirroredStrategy"));
+    MU_TRY(mu__refuse_in_calls(
+        true, mu_layer_name(layer),
+        "spectral normalization assigns the kernel that the call computes with; use MirroredStrategy"));
     mu_tensor *value = mu_variable_read(kernel), *u = mu_variable_read(vector), *v = NULL, *old = u;
     mu_tensor *matrix = mu_reshape(value, 2, (int64_t[]){MU_UNKNOWN, mu_tensor_dim(u, 1)});
     mu_tensor *transposed = mu_transpose(matrix, (int[]){1, 0});
@@ -255,8 +263,8 @@ static mu_status normalize(const mu_layer *layer)
 
 static mu_value *spectral_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
-    const mu_call_context inner = {.training = context->training, .mask = context->mask,
-                                   .training_left_out = context->training_left_out};
+    const mu_call_context inner = {
+        .training = context->training, .mask = context->mask, .training_left_out = context->training_left_out};
     if (context->training && normalize(layer) != MU_OK)
         return NULL;
     return mu__layer_call(layer->sublayers.items[0], inputs, &inner, NULL);

@@ -8,8 +8,8 @@ enum { MOST_ELEMENTS = 1 << 22, MOST_DEPTH = 16 };
 // The state of the layer.
 typedef struct operation {
     const mu_operation_kind *kind;
-    json_t *entry;  // module, class_name, config and registered_name; owned
-    json_t *args;   // of its call; owned
+    json_t *entry; // module, class_name, config and registered_name; owned
+    json_t *args;  // of its call; owned
 } operation;
 
 static const char *class_of(const json_t *json) { return json_string_value(json_object_get(json, "class_name")); }
@@ -36,8 +36,9 @@ static mu_status read_numbers(const json_t *json, const mu_shape *shape, int axi
 {
     const int64_t size = axis < shape->rank ? shape->dims[axis] : 0;
     if (axis == shape->rank ? !json_is_number(json) && !json_is_boolean(json) : (int64_t)json_array_size(json) != size)
-        return mu__error(MU_INVALID_ARGUMENT, "the configuration has a constant that is not a list of numbers with one "
-                         "length along each axis");
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "the configuration has a constant that is not a list of numbers with one length along each axis");
     if (axis == shape->rank)
         out[(*n)++] = json_is_boolean(json) ? json_is_true(json) : json_number_value(json);
     for (int64_t i = 0; i < size; i++)
@@ -60,8 +61,10 @@ static mu_tensor *constant_of(const json_t *config)
             break;
     }
     if (!mu__dtype_ok(dtype) || n < 1 || n > MOST_ELEMENTS) {
-        mu__error(MU_UNIMPLEMENTED, "the configuration has a constant of type '%.40s' and %lld or more elements; "
-                  "Muster reads constants of 1 to %d numbers", type ? type : "?", (long long)n, (int)MOST_ELEMENTS);
+        mu__error(MU_UNIMPLEMENTED,
+                  "the configuration has a constant of type '%.40s' and %lld or more elements; Muster reads constants "
+                  "of 1 to %d numbers",
+                  type ? type : "?", (long long)n, (int)MOST_ELEMENTS);
         return NULL;
     }
     double *numbers = mu__calloc((size_t)n, sizeof *numbers);
@@ -158,9 +161,10 @@ static mu_status take_tensors(gathering *g, const mu_value *inputs)
                          c->name, c->kind->keras, n, wanted);
     for (int i = 0; i < n; i++)
         if (!mu__is(g->leaves[i], &mu__tensor_type))
-            return mu__error(MU_INVALID_ARGUMENT, "'%s' (%s) is called on an object of type %s as input %d; expected a "
-                             "tensor: read a variable with mu_variable_read first", c->name, c->kind->keras,
-                             g->leaves[i]->type->name, i);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "'%s' (%s) is called on an object of type %s as input %d; expected a tensor: read a "
+                             "variable with mu_variable_read first",
+                             c->name, c->kind->keras, g->leaves[i]->type->name, i);
     g->n = n;
     g->beside = beside_type(g);
     return MU_OK;
@@ -169,8 +173,8 @@ static mu_status take_tensors(gathering *g, const mu_value *inputs)
 static mu_value *operation_call(mu_layer *layer, mu_value *inputs, const mu_call_context *context)
 {
     const operation *o = layer->state;
-    mu_operation_call call = {.kind = o->kind, .config = json_object_get(o->entry, "config"), .args = o->args,
-                              .name = mu_layer_name(layer)};
+    mu_operation_call call = {
+        .kind = o->kind, .config = json_object_get(o->entry, "config"), .args = o->args, .name = mu_layer_name(layer)};
     gathering g = {.call = &call};
     (void)context;
     if (take_tensors(&g, inputs) != MU_OK)
@@ -203,7 +207,11 @@ static void operation_release(mu_layer *layer)
 // Any type arrives as it is: Keras's operations know no policy.
 const mu_layer_ops mu__operation_ops = {
     .class = {"operation", "Operation", "mu_layer_from_config", MU_OPTIONS(operation_args), operation_fields, NULL},
-    .takes_integers = true, .takes_several = true, .keeps_type = true, .no_autocast = true, .call = operation_call,
+    .takes_integers = true,
+    .takes_several = true,
+    .keeps_type = true,
+    .no_autocast = true,
+    .call = operation_call,
     .release = operation_release,
 };
 
@@ -218,8 +226,9 @@ static mu_status check_options(const mu_operation_kind *kind, const json_t *conf
         const bool takes = at && (at == kind->options || at[-1] == ' ') && (after == '\0' || after == ' ');
         const bool usual = kind->option && strcmp(kind->option, key) == 0 && json_number_value(value) == kind->usual;
         if (!takes && !usual && !json_is_null(value) && !json_is_false(value) && strcmp(key, "name") != 0)
-            return mu__error(MU_UNIMPLEMENTED, "'%.60s' (%s) has the option '%.60s', which Muster's operation does not "
-                             "take", name, kind->keras, key);
+            return mu__error(MU_UNIMPLEMENTED,
+                             "'%.60s' (%s) has the option '%.60s', which Muster's operation does not take", name,
+                             kind->keras, key);
     }
     return MU_OK;
 }
@@ -232,17 +241,20 @@ static const json_t *args_of(const json_t *json, const char *name)
     const char *key;
     json_t *value;
     if (json_array_size(calls) != 1 || json_array_size(args) == 0) {
-        mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is an operation with %zu calls in this configuration; Muster "
-                  "reads operations that are called once, with arguments in order", name, class_of(json),
-                  json_array_size(calls));
+        mu__error(MU_UNIMPLEMENTED,
+                  "'%.60s' (%.60s) is an operation with %zu calls in this configuration; Muster reads operations that "
+                  "are called once, with arguments in order",
+                  name, class_of(json), json_array_size(calls));
         return NULL;
     }
     json_object_foreach((json_t *)(uintptr_t)kwargs, key, value)
     {
         if (json_is_null(value) || json_is_false(value))
             continue;
-        mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is called with '%.60s' by name in this configuration, which "
-                  "Muster's operation does not take", name, class_of(json), key);
+        mu__error(MU_UNIMPLEMENTED,
+                  "'%.60s' (%.60s) is called with '%.60s' by name in this configuration, which Muster's operation does "
+                  "not take",
+                  name, class_of(json), key);
         return NULL;
     }
     return args;
@@ -265,9 +277,10 @@ mu_layer *mu__operation_from(const json_t *json)
     const char *name = json_string_value(json_object_get(json, "name")), *class_name = class_of(json);
     const mu_operation_kind *kind = class_name ? mu__operation_kind(class_name) : NULL;
     if (!kind || !name) {
-        mu__error(MU_UNIMPLEMENTED, "'%.60s' is the operation %.60s of keras.ops, which Muster does not read; in "
-                  "Python, put a layer in its place before the model is saved (docs/porting.md lists the operations "
-                  "that are read)", name ? name : "?", class_name ? class_name : "?");
+        mu__error(MU_UNIMPLEMENTED,
+                  "'%.60s' is the operation %.60s of keras.ops, which Muster does not read; in Python, put a layer in "
+                  "its place before the model is saved (docs/porting.md lists the operations that are read)",
+                  name ? name : "?", class_name ? class_name : "?");
         return NULL;
     }
     const json_t *args = args_of(json, name);
@@ -288,15 +301,9 @@ mu_layer *mu__operation_from(const json_t *json)
 
 // ---- Writing ------------------------------------------------------------------------------------
 
-const char *mu__operation_class(const mu_layer *layer)
-{
-    return ((const operation *)layer->state)->kind->keras;
-}
+const char *mu__operation_class(const mu_layer *layer) { return ((const operation *)layer->state)->kind->keras; }
 
-json_t *mu__operation_json(const mu_layer *layer)
-{
-    return json_deep_copy(((const operation *)layer->state)->entry);
-}
+json_t *mu__operation_json(const mu_layer *layer) { return json_deep_copy(((const operation *)layer->state)->entry); }
 
 // The arguments with the next of the tensors in the place of each that is written.
 static json_t *with_tensors(const json_t *args, const json_t *tensors, size_t *next)

@@ -324,7 +324,8 @@ static mu_tensor *get_item(const mu_operation_call *c)
         n_axes += !json_is_null(json_array_get(items, i)) && !is_ellipsis(json_array_get(items, i));
     }
     mu_status status = n_axes <= rank && n_ellipses <= 1
-                           ? MU_OK : (refuse(c, "a key with more parts than its input has axes"), mu_error_code());
+                           ? MU_OK
+                           : (refuse(c, "a key with more parts than its input has axes"), mu_error_code());
     for (size_t i = 0; status == MU_OK && i < json_array_size(items); i++)
         status = take_item(c, &s, json_array_get(items, i), rank, n_axes);
     json_decref(items);
@@ -443,10 +444,7 @@ static mu_tensor *log_softmax(const mu_operation_call *c)
     return axis < 0 ? NULL : mu_nn_log_softmax(c->x[0], axis);
 }
 
-static mu_tensor *gelu(const mu_operation_call *c)
-{
-    return mu_nn_gelu(c->x[0], flag(c, "approximate"));
-}
+static mu_tensor *gelu(const mu_operation_call *c) { return mu_nn_gelu(c->x[0], flag(c, "approximate")); }
 
 static mu_tensor *leaky_relu(const mu_operation_call *c)
 {
@@ -540,57 +538,139 @@ static mu_tensor *normalize(const mu_operation_call *c)
 
 // ---- The table ----------------------------------------------------------------------------------
 
-#define ONE(class, function) {.keras = class, .one = function}
-#define REAL(class, function) {.keras = class, .one = function, .real = true}
-#define TWO(class, function) {.keras = class, .two = function}
-#define REDUCE(class, function, floats) \
-    {.keras = class, .reduce = function, .real = floats, .options = "axis keepdims"}
-#define ACTIVATE(class, name) {.keras = class, .activation = name, .real = true}
-#define ACTIVATE_WITH(class, name, only, value) \
-    {.keras = class, .activation = name, .real = true, .option = only, .usual = value}
-#define OTHER(class, function, names) {.keras = class, .other = function, .options = names}
+#define ONE(class, function)            \
+    {                                   \
+        .keras = class, .one = function \
+    }
+#define REAL(class, function)                         \
+    {                                                 \
+        .keras = class, .one = function, .real = true \
+    }
+#define TWO(class, function)            \
+    {                                   \
+        .keras = class, .two = function \
+    }
+#define REDUCE(class, function, floats)                                                \
+    {                                                                                  \
+        .keras = class, .reduce = function, .real = floats, .options = "axis keepdims" \
+    }
+#define ACTIVATE(class, name)                            \
+    {                                                    \
+        .keras = class, .activation = name, .real = true \
+    }
+#define ACTIVATE_WITH(class, name, only, value)                                          \
+    {                                                                                    \
+        .keras = class, .activation = name, .real = true, .option = only, .usual = value \
+    }
+#define OTHER(class, function, names)                       \
+    {                                                       \
+        .keras = class, .other = function, .options = names \
+    }
 
 static const mu_operation_kind kinds[] = {
-    TWO("Add", mu_add), TWO("Subtract", mu_subtract), TWO("Multiply", mu_multiply), TWO("Power", mu_pow),
-    TWO("FloorDivide", mu_floor_divide), TWO("Mod", mu_mod), TWO("Maximum", mu_maximum), TWO("Minimum", mu_minimum),
-    TWO("Matmul", mu_matmul), TWO("Equal", mu_equal), TWO("NotEqual", mu_not_equal),
-    TWO("Less", mu_less), TWO("LessEqual", mu_less_equal), TWO("Greater", mu_greater),
-    TWO("GreaterEqual", mu_greater_equal), TWO("LogicalAnd", logical_and), TWO("LogicalOr", logical_or),
-    TWO("LogicalXor", logical_xor), {.keras = "Arctan2", .two = mu_atan2, .real = true},
-    {.keras = "TrueDivide", .two = mu_divide, .real = true}, {.keras = "Divide", .two = mu_divide, .real = true},
+    TWO("Add", mu_add),
+    TWO("Subtract", mu_subtract),
+    TWO("Multiply", mu_multiply),
+    TWO("Power", mu_pow),
+    TWO("FloorDivide", mu_floor_divide),
+    TWO("Mod", mu_mod),
+    TWO("Maximum", mu_maximum),
+    TWO("Minimum", mu_minimum),
+    TWO("Matmul", mu_matmul),
+    TWO("Equal", mu_equal),
+    TWO("NotEqual", mu_not_equal),
+    TWO("Less", mu_less),
+    TWO("LessEqual", mu_less_equal),
+    TWO("Greater", mu_greater),
+    TWO("GreaterEqual", mu_greater_equal),
+    TWO("LogicalAnd", logical_and),
+    TWO("LogicalOr", logical_or),
+    TWO("LogicalXor", logical_xor),
+    {.keras = "Arctan2", .two = mu_atan2, .real = true},
+    {.keras = "TrueDivide", .two = mu_divide, .real = true},
+    {.keras = "Divide", .two = mu_divide, .real = true},
     {.keras = "DivideNoNan", .two = mu_divide_no_nan, .real = true},
-    ONE("Absolute", absolute), ONE("Negative", mu_neg), ONE("Sign", mu_sign), ONE("Square", square),
-    ONE("LogicalNot", logical_not), ONE("Copy", mu_identity), ONE("StopGradient", mu_stop_gradient),
-    REAL("Floor", mu_floor), REAL("Ceil", mu_ceil),
-    REAL("Isnan", mu_is_nan), REAL("Isinf", mu_is_inf), REAL("Isfinite", mu_is_finite),
-    REAL("Exp", mu_exp), REAL("Expm1", mu_expm1), REAL("Log", mu_log), REAL("Log1p", mu_log1p), REAL("Sqrt", mu_sqrt),
-    REAL("Rsqrt", mu_rsqrt), REAL("Reciprocal", mu_reciprocal), REAL("Erf", mu_erf), REAL("Sin", mu_sin),
-    REAL("Cos", mu_cos), REAL("Tan", mu_tan), REAL("Tanh", mu_tanh), REAL("Sinh", mu_sinh), REAL("Cosh", mu_cosh),
-    REAL("Arcsin", mu_asin), REAL("Arccos", mu_acos), REAL("Arctan", mu_atan), ACTIVATE("Sigmoid", "sigmoid"),
-    REDUCE("Sum", sum, false), REDUCE("Mean", mu_reduce_mean_with, true),
-    REDUCE("Max", max, false), REDUCE("Min", min, false),
-    REDUCE("Amax", max, false), REDUCE("Amin", min, false),
-    REDUCE("Prod", prod, false), REDUCE("Var", mu_reduce_variance_with, true),
-    REDUCE("Std", mu_reduce_std_with, true), REDUCE("Logsumexp", mu_reduce_logsumexp_with, true),
-    REDUCE("Any", any, false), REDUCE("All", all, false),
-    ONE("Relu", mu_nn_relu), ONE("Relu6", mu_nn_relu6), ACTIVATE("Silu", "silu"),
-    ACTIVATE("Softplus", "softplus"), ACTIVATE("Softsign", "softsign"), ACTIVATE("Selu", "selu"),
-    ACTIVATE("LogSigmoid", "log_sigmoid"), ACTIVATE("HardSigmoid", "hard_sigmoid"),
-    ACTIVATE("HardSilu", "hard_silu"), ACTIVATE("HardTanh", "hard_tanh"),
-    ACTIVATE("TanhShrink", "tanh_shrink"), ACTIVATE_WITH("Elu", "elu", "alpha", 1),
-    ACTIVATE_WITH("Celu", "celu", "alpha", 1), ACTIVATE_WITH("Glu", "glu", "axis", -1),
+    ONE("Absolute", absolute),
+    ONE("Negative", mu_neg),
+    ONE("Sign", mu_sign),
+    ONE("Square", square),
+    ONE("LogicalNot", logical_not),
+    ONE("Copy", mu_identity),
+    ONE("StopGradient", mu_stop_gradient),
+    REAL("Floor", mu_floor),
+    REAL("Ceil", mu_ceil),
+    REAL("Isnan", mu_is_nan),
+    REAL("Isinf", mu_is_inf),
+    REAL("Isfinite", mu_is_finite),
+    REAL("Exp", mu_exp),
+    REAL("Expm1", mu_expm1),
+    REAL("Log", mu_log),
+    REAL("Log1p", mu_log1p),
+    REAL("Sqrt", mu_sqrt),
+    REAL("Rsqrt", mu_rsqrt),
+    REAL("Reciprocal", mu_reciprocal),
+    REAL("Erf", mu_erf),
+    REAL("Sin", mu_sin),
+    REAL("Cos", mu_cos),
+    REAL("Tan", mu_tan),
+    REAL("Tanh", mu_tanh),
+    REAL("Sinh", mu_sinh),
+    REAL("Cosh", mu_cosh),
+    REAL("Arcsin", mu_asin),
+    REAL("Arccos", mu_acos),
+    REAL("Arctan", mu_atan),
+    ACTIVATE("Sigmoid", "sigmoid"),
+    REDUCE("Sum", sum, false),
+    REDUCE("Mean", mu_reduce_mean_with, true),
+    REDUCE("Max", max, false),
+    REDUCE("Min", min, false),
+    REDUCE("Amax", max, false),
+    REDUCE("Amin", min, false),
+    REDUCE("Prod", prod, false),
+    REDUCE("Var", mu_reduce_variance_with, true),
+    REDUCE("Std", mu_reduce_std_with, true),
+    REDUCE("Logsumexp", mu_reduce_logsumexp_with, true),
+    REDUCE("Any", any, false),
+    REDUCE("All", all, false),
+    ONE("Relu", mu_nn_relu),
+    ONE("Relu6", mu_nn_relu6),
+    ACTIVATE("Silu", "silu"),
+    ACTIVATE("Softplus", "softplus"),
+    ACTIVATE("Softsign", "softsign"),
+    ACTIVATE("Selu", "selu"),
+    ACTIVATE("LogSigmoid", "log_sigmoid"),
+    ACTIVATE("HardSigmoid", "hard_sigmoid"),
+    ACTIVATE("HardSilu", "hard_silu"),
+    ACTIVATE("HardTanh", "hard_tanh"),
+    ACTIVATE("TanhShrink", "tanh_shrink"),
+    ACTIVATE_WITH("Elu", "elu", "alpha", 1),
+    ACTIVATE_WITH("Celu", "celu", "alpha", 1),
+    ACTIVATE_WITH("Glu", "glu", "axis", -1),
     {.keras = "Gelu", .other = gelu, .options = "approximate", .real = true},
     {.keras = "LeakyRelu", .other = leaky_relu, .options = "negative_slope", .real = true},
     {.keras = "Softmax", .other = softmax, .options = "axis", .real = true},
     {.keras = "LogSoftmax", .other = log_softmax, .options = "axis", .real = true},
-    OTHER("Reshape", reshape, "newshape"), OTHER("Transpose", transpose, "axes"),
-    OTHER("Swapaxes", swap_axes, "axis1 axis2"), OTHER("ExpandDims", expand_dims, "axis"),
-    OTHER("Squeeze", squeeze, "axis"), OTHER("Concatenate", concatenate, "axis"), OTHER("Stack", stack, "axis"),
-    OTHER("Flip", flip, "axis"), OTHER("Repeat", repeat, "repeats axis"), OTHER("Tile", tile, "repeats"),
-    OTHER("Take", take, "axis"), OTHER("Cast", cast, "dtype"), OTHER("ZerosLike", zeros_like, "dtype"),
-    OTHER("OnesLike", ones_like, "dtype"), OTHER("Clip", clip, "x_min x_max"), OTHER("Cumsum", cumsum, "axis"),
-    OTHER("Einsum", einsum, "subscripts"), OTHER("Where", where, NULL), OTHER("Argmax", argmax, "axis keepdims"),
-    OTHER("Argmin", argmin, "axis keepdims"), OTHER("OneHot", one_hot, "num_classes axis dtype"),
+    OTHER("Reshape", reshape, "newshape"),
+    OTHER("Transpose", transpose, "axes"),
+    OTHER("Swapaxes", swap_axes, "axis1 axis2"),
+    OTHER("ExpandDims", expand_dims, "axis"),
+    OTHER("Squeeze", squeeze, "axis"),
+    OTHER("Concatenate", concatenate, "axis"),
+    OTHER("Stack", stack, "axis"),
+    OTHER("Flip", flip, "axis"),
+    OTHER("Repeat", repeat, "repeats axis"),
+    OTHER("Tile", tile, "repeats"),
+    OTHER("Take", take, "axis"),
+    OTHER("Cast", cast, "dtype"),
+    OTHER("ZerosLike", zeros_like, "dtype"),
+    OTHER("OnesLike", ones_like, "dtype"),
+    OTHER("Clip", clip, "x_min x_max"),
+    OTHER("Cumsum", cumsum, "axis"),
+    OTHER("Einsum", einsum, "subscripts"),
+    OTHER("Where", where, NULL),
+    OTHER("Argmax", argmax, "axis keepdims"),
+    OTHER("Argmin", argmin, "axis keepdims"),
+    OTHER("OneHot", one_hot, "num_classes axis dtype"),
     OTHER("Pad", pad, "pad_width mode"),
     {.keras = "Normalize", .other = normalize, .options = "axis", .option = "order", .usual = 2, .real = true},
     {.keras = "Round", .one = mu_round, .option = "decimals", .usual = 0},
@@ -612,9 +692,8 @@ static mu_tensor *reduce(const mu_operation_call *c)
     const int n = axes_of(c, "axis", mu_tensor_rank(c->x[0]), axes);
     if (n < 0)
         return NULL;
-    return c->kind->reduce(&(mu_reduction_args){.size = sizeof(mu_reduction_args), .x = c->x[0], .axes = axes,
-                                                .n_axes = n,
-                                                .keep_dims = flag(c, "keepdims")});
+    return c->kind->reduce(&(mu_reduction_args){
+        .size = sizeof(mu_reduction_args), .x = c->x[0], .axes = axes, .n_axes = n, .keep_dims = flag(c, "keepdims")});
 }
 
 static mu_tensor *apply_two(const mu_operation_call *c)
@@ -626,7 +705,7 @@ static mu_tensor *apply_two(const mu_operation_call *c)
 // Of where, a number takes the type of the other choice (`choice`), which may not be beside it.
 bool mu__takes_numbers_alone(const mu_operation_kind *kind)
 {
-    static mu_tensor *(*const operations[])(mu_tensor *a, mu_tensor *b) = {
+    static mu_tensor *(*const operations[])(mu_tensor * a, mu_tensor * b) = {
         mu_equal, mu_not_equal, mu_less, mu_less_equal, mu_greater, mu_greater_equal, mu_mod, mu_atan2,
     };
     for (size_t i = 0; i < MU_COUNT(operations); i++)

@@ -18,18 +18,18 @@ struct mu_cell_run {
     const mu_cell_ops *ops;
     bool training;
     mu_tensor *kernel, *recurrent, *bias;
-    mu_tensor *recurrent_bias;                 // of a GRU; NULL: none
-    mu_tensor *gate_recurrent[MAX_GATES];      // the columns of `recurrent` by gate, where steps need them apart
-    int n_input_masks, n_state_masks;          // of dropout: 0, 1 for all gates, or one for each
+    mu_tensor *recurrent_bias;            // of a GRU; NULL: none
+    mu_tensor *gate_recurrent[MAX_GATES]; // the columns of `recurrent` by gate, where steps need them apart
+    int n_input_masks, n_state_masks;     // of dropout: 0, 1 for all gates, or one for each
     mu_tensor *input_masks[MAX_GATES], *state_masks[MAX_GATES];
-    int n_inner;                               // of stacked cells
-    mu_cell_run *inner;                        // owned
+    int n_inner;        // of stacked cells
+    mu_cell_run *inner; // owned
 };
 
 struct mu_cell_ops {
     // sizes writes the sizes of the states, and returns how many there are.
     int (*sizes)(const mu_layer *cell, int64_t sizes[MU_MAX_CELL_STATES]);
-    int (*output_state)(const mu_layer *cell);  // which of the states is the output too
+    int (*output_state)(const mu_layer *cell); // which of the states is the output too
     // begin reads the weights and draws what is dropped; x: [batch, features], the states: [batch, size].
     mu_status (*begin)(mu_cell_run *run, mu_tensor *x, mu_tensor *const *states);
     // project computes what of a step, or of several, does not depend on the state; x: [steps…, batch, features].
@@ -61,26 +61,22 @@ void mu__cell_end(mu_cell_run *run);
 
 // The fields of the options that cells, and the layers made of one cell, begin with.
 #define MU_CELL_FIELDS(type) MU_FIELD(type, units, INT, .limit = MU_POSITIVE), MU_CELL_WEIGHT_FIELDS(type)
-#define MU_CELL_WEIGHT_FIELDS(type)                                                      \
-    MU_FIELD(type, activation, ACTIVATION, .text = "tanh"),                              \
-    MU_FIELD(type, no_bias, NOT, .keras = "use_bias"),                                   \
-    MU_FIELD_WEIGHT(type, kernel, "glorot_uniform"),                                     \
-    MU_FIELD_WEIGHT(type, recurrent, "orthogonal"),                                      \
-    MU_FIELD_WEIGHT(type, bias, "zeros"),                                                \
-    MU_FIELD(type, dropout, DOUBLE, .limit = MU_BELOW_ONE),                              \
-    MU_FIELD(type, recurrent_dropout, DOUBLE, .limit = MU_BELOW_ONE),                    \
-    MU_FIELD(type, seed, SEED),                                                          \
-    MU_LAYER_FIELDS(type)
+#define MU_CELL_WEIGHT_FIELDS(type)                                                                            \
+    MU_FIELD(type, activation, ACTIVATION, .text = "tanh"), MU_FIELD(type, no_bias, NOT, .keras = "use_bias"), \
+        MU_FIELD_WEIGHT(type, kernel, "glorot_uniform"), MU_FIELD_WEIGHT(type, recurrent, "orthogonal"),       \
+        MU_FIELD_WEIGHT(type, bias, "zeros"), MU_FIELD(type, dropout, DOUBLE, .limit = MU_BELOW_ONE),          \
+        MU_FIELD(type, recurrent_dropout, DOUBLE, .limit = MU_BELOW_ONE), MU_FIELD(type, seed, SEED),          \
+        MU_LAYER_FIELDS(type)
 
 // What a recurrent layer keeps as its state.
 typedef struct mu_recurrent {
-    bool sequences, last_states, backwards, unroll, zero_for_mask, stateful;  // the options of these names
-    bool in_time_order;          // outputs of a layer that goes backwards are in the order of time
+    bool sequences, last_states, backwards, unroll, zero_for_mask, stateful; // the options of these names
+    bool in_time_order; // outputs of a layer that goes backwards are in the order of time
     int n_states;
     int64_t sizes[MU_MAX_CELL_STATES], output_size;
-    int output_state;            // which state is the output too; -1: none
+    int output_state; // which state is the output too; -1: none
 } mu_recurrent;
-mu_recurrent *mu__recurrent_of(const mu_layer *layer);  // NULL: it is not a recurrent layer
+mu_recurrent *mu__recurrent_of(const mu_layer *layer); // NULL: it is not a recurrent layer
 
 // What the class of a recurrent layer has in common with the others (layers_recurrent.c). mu__recurrent_keep completes
 // a new layer: it keeps the options, and makes the cell part of the layer.
@@ -96,38 +92,34 @@ mu_tensor *mu__kept_state(mu_layer *layer, int i, mu_tensor *zeros);
 mu_status mu__keep_states(mu_layer *layer, int n, mu_tensor *const *states);
 
 // Those options of a layer's cell, which has Keras's name for it; `n` is the size of its states.
-#define MU_CELL_OPTIONS(args, n, cell_name)                                                                          \
-    .given = (args)->given, .units = n,                                                                              \
-    .activation = (args)->activation, .no_bias = (args)->no_bias, .kernel_initializer = (args)->kernel_initializer,  \
-    .recurrent_initializer = (args)->recurrent_initializer, .bias_initializer = (args)->bias_initializer,            \
-    .kernel_regularizer = (args)->kernel_regularizer, .recurrent_regularizer = (args)->recurrent_regularizer,        \
-    .bias_regularizer = (args)->bias_regularizer, .kernel_constraint = (args)->kernel_constraint,                    \
-    .recurrent_constraint = (args)->recurrent_constraint, .bias_constraint = (args)->bias_constraint,                \
-    .dropout = (args)->dropout, .recurrent_dropout = (args)->recurrent_dropout, .seed = (args)->seed,                \
-    .name = #cell_name
+#define MU_CELL_OPTIONS(args, n, cell_name)                                                                   \
+    .given = (args)->given, .units = n, .activation = (args)->activation, .no_bias = (args)->no_bias,         \
+    .kernel_initializer = (args)->kernel_initializer, .recurrent_initializer = (args)->recurrent_initializer, \
+    .bias_initializer = (args)->bias_initializer, .kernel_regularizer = (args)->kernel_regularizer,           \
+    .recurrent_regularizer = (args)->recurrent_regularizer, .bias_regularizer = (args)->bias_regularizer,     \
+    .kernel_constraint = (args)->kernel_constraint, .recurrent_constraint = (args)->recurrent_constraint,     \
+    .bias_constraint = (args)->bias_constraint, .dropout = (args)->dropout,                                   \
+    .recurrent_dropout = (args)->recurrent_dropout, .seed = (args)->seed, .name = #cell_name
 
 #define MU_LOOP_OPTIONS(args)                                                                                      \
     .sequences = (args)->return_sequences, .last_states = (args)->return_state, .backwards = (args)->go_backwards, \
     .unroll = (args)->unroll, .zero_for_mask = (args)->zero_output_for_mask, .stateful = (args)->stateful
 
-#define MU_LOOP_FIELDS(type)                           \
-    MU_FIELD(type, return_sequences, FLAG),            \
-    MU_FIELD(type, return_state, FLAG),                \
-    MU_FIELD(type, go_backwards, FLAG),                \
-    MU_FIELD(type, stateful, FLAG),                    \
-    MU_FIELD(type, unroll, FLAG),                      \
-    MU_FIELD(type, zero_output_for_mask, FLAG)
+#define MU_LOOP_FIELDS(type)                                                                                        \
+    MU_FIELD(type, return_sequences, FLAG), MU_FIELD(type, return_state, FLAG), MU_FIELD(type, go_backwards, FLAG), \
+        MU_FIELD(type, stateful, FLAG), MU_FIELD(type, unroll, FLAG), MU_FIELD(type, zero_output_for_mask, FLAG)
 
 // A word's class, and the function that makes such a layer.
-#define MU_RECURRENT(word, keras_class, args_type, makes, completes, n_axes)                                           \
-    const mu_layer_ops mu__##word##_ops = {                                                                       \
-        .class = {#word, keras_class, "mu_" #word, MU_OPTIONS(args_type), word##_fields, completes},              \
-        .axes = n_axes, .takes_several = true, .make = makes, .build = mu__recurrent_build,                       \
-        .call = mu__recurrent_call, .release = mu__recurrent_release,                                             \
-    };                                                                                                            \
-    mu_layer *mu_##word##_with(const args_type *args)                                                             \
-    {                                                                                                             \
-        return mu__layer_make(&mu__##word##_ops, args);                                                           \
-    }
+#define MU_RECURRENT(word, keras_class, args_type, makes, completes, n_axes)                         \
+    const mu_layer_ops mu__##word##_ops = {                                                          \
+        .class = {#word, keras_class, "mu_" #word, MU_OPTIONS(args_type), word##_fields, completes}, \
+        .axes = n_axes,                                                                              \
+        .takes_several = true,                                                                       \
+        .make = makes,                                                                               \
+        .build = mu__recurrent_build,                                                                \
+        .call = mu__recurrent_call,                                                                  \
+        .release = mu__recurrent_release,                                                            \
+    };                                                                                               \
+    mu_layer *mu_##word##_with(const args_type *args) { return mu__layer_make(&mu__##word##_ops, args); }
 
 #endif

@@ -6,7 +6,6 @@
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
 
-
 #include <muster/ops.h>
 
 enum { STATE_NAME = 24 };
@@ -32,8 +31,9 @@ static mu_tensor *rows_of_replicas(mu_tensor *x)
 static mu_status need_rows(const mu_layer *layer, int64_t wanted, mu_tensor *rows)
 {
     char message[256];
-    snprintf(message, sizeof message, "layer '%.60s' is stateful and keeps the states of %lld sequences, but the batch "
-             "has another number of them. Make all batches of one size: mu_dataset_batch(…, .drop_remainder = true)",
+    snprintf(message, sizeof message,
+             "layer '%.60s' is stateful and keeps the states of %lld sequences, but the batch has another number of "
+             "them. Make all batches of one size: mu_dataset_batch(…, .drop_remainder = true)",
              mu_layer_name(layer), (long long)wanted);
     mu_tensor *sum = mu_reduce_sum(rows, 0);
     mu_tensor *number = sum ? mu_constant(sum->dtype, (double)wanted) : NULL;
@@ -55,15 +55,18 @@ static mu_tensor *numbers_of_rows(mu_tensor *rows, mu_tensor *x)
 static mu_variable *variable_of(mu_layer *layer, int i, const mu_tensor *zeros)
 {
     char name[STATE_NAME];
-    if (mu__refuse_in_calls(false, mu_layer_name(layer), "the layer is stateful, and each call has a part of the "
-                            "sequences; use MirroredStrategy, or a model without .stateful") != MU_OK)
+    if (mu__refuse_in_calls(false, mu_layer_name(layer),
+                            "the layer is stateful, and each call has a part of the sequences; use MirroredStrategy, "
+                            "or a model without .stateful") != MU_OK)
         return NULL;
     mu_variable *variable = mu__weight_named(layer, state_name(i, name));
     if (variable || mu__pending())
         return variable;
     if (zeros->shape.dims[0] == MU_UNKNOWN || is_divided()) {
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s' is stateful, so it needs to know how many sequences a batch has: "
-                  "begin the model with mu_input or mu_input_layer, and give it .batch_size", mu_layer_name(layer));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "layer '%s' is stateful, so it needs to know how many sequences a batch has: begin the model with "
+                  "mu_input or mu_input_layer, and give it .batch_size",
+                  mu_layer_name(layer));
         return NULL;
     }
     const mu_weight_options options = {.initializer = "zeros", .not_trainable = true, .state = true};

@@ -39,9 +39,10 @@ const mu_tensor *mu__host_only(const mu_layer *layer, mu_value *inputs, int i)
     if (x == NULL || (x->buffer != NULL && mu__host_read(x) != NULL))
         return x;
     if (!mu__pending())
-        mu__error(MU_FAILED_PRECONDITION, "layer '%s' (%s) looks values up on the host and cannot be part of a traced "
-                  "function, or of a layer of the program's own; make it part of a sequential or functional model, or "
-                  "call it in the function of mu_dataset_map and give the step its result",
+        mu__error(MU_FAILED_PRECONDITION,
+                  "layer '%s' (%s) looks values up on the host and cannot be part of a traced function, or of a layer "
+                  "of the program's own; make it part of a sequential or functional model, or call it in the function "
+                  "of mu_dataset_map and give the step its result",
                   mu_layer_name((mu_layer *)(uintptr_t)layer), layer->ops->class.name);
     return NULL;
 }
@@ -70,8 +71,9 @@ static mu_status add_token(mu_layer *layer, mu_string token, int i)
     // Without .invert, nothing gives the out-of-vocabulary token: it may be any token, such as the integer -1.
     const bool masks = same(token, l->mask);
     if (masks || (l->inverts && same(token, l->oov)))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: vocabulary[%d] is %s, the %s token; leave it out, or put all "
-                         "special tokens in front", layer->ops->class.function, i, token_text(l, token, text),
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: vocabulary[%d] is %s, the %s token; leave it out, or put all special tokens in front",
+                         layer->ops->class.function, i, token_text(l, token, text),
                          masks ? "mask" : "out-of-vocabulary");
     MU_TRY(mu__vocabulary_add(&l->vocabulary, token, &number));
     if (number < before)
@@ -90,8 +92,10 @@ static mu_status keep_idf(mu_layer *layer, const double *idf, int n_idf)
     if (strcmp(l->output_mode, "tf_idf") != 0)
         return MU_OK;
     if (n_idf != n)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: there are %d idf_weights and %lld tokens; give one for each, "
-                         "without those of special tokens", layer->ops->class.function, n_idf, (long long)n);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: there are %d idf_weights and %lld tokens; give one for each, without those of special tokens",
+            layer->ops->class.function, n_idf, (long long)n);
     if ((l->idf = mu__calloc((size_t)n + 1, sizeof *idf)) == NULL)
         return MU_RESOURCE_EXHAUSTED;
     if (n > 0)
@@ -110,10 +114,10 @@ mu_status mu__lookup_set(mu_layer *layer, int n, mu_string (*token)(const mu_lay
         MU_TRY(add_token(layer, token(layer, i), i));
     const int64_t size = mu__lookup_first(l) + mu__vocabulary_count(&l->vocabulary);
     if (l->max_tokens > 0 && size > l->max_tokens)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the vocabulary has %lld tokens with the special ones, and "
-                         "max_tokens is %lld; give fewer tokens or a larger max_tokens", layer->ops->class.function,
-                             (long long)size,
-                         (long long)l->max_tokens);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the vocabulary has %lld tokens with the special ones, and max_tokens is %lld; give fewer "
+                         "tokens or a larger max_tokens",
+                         layer->ops->class.function, (long long)size, (long long)l->max_tokens);
     MU_TRY(keep_idf(layer, skipped > 0 ? idf + skipped : idf, n_idf - skipped));
     l->ready = true;
     return MU_OK;
@@ -149,9 +153,10 @@ bool mu__lookup_index(const mu_layer *layer, mu_string token, int64_t *index)
     }
     if (l->n_oov == 0) {
         char text[TOKEN_TEXT];
-        mu__error(MU_INVALID_ARGUMENT, "layer '%s': %s is not in the vocabulary, and num_oov_indices is 0; add it, or "
-                  "give indices for such tokens", mu_layer_name((mu_layer *)(uintptr_t)layer),
-                  token_text(l, token, text));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "layer '%s': %s is not in the vocabulary, and num_oov_indices is 0; add it, or give indices for such "
+                  "tokens",
+                  mu_layer_name((mu_layer *)(uintptr_t)layer), token_text(l, token, text));
         return false;
     }
     *index = l->masks + oov_index(l, token);
@@ -168,13 +173,14 @@ static double weight_of(const mu_lookup *l, int64_t index)
         return number < n ? l->idf[number] : 0;
     for (int64_t i = 0; i < n; i++)
         sum += l->idf[i];
-    return n > 0 ? sum / (double)n : 0;  // of tokens out of the vocabulary: the average
+    return n > 0 ? sum / (double)n : 0; // of tokens out of the vocabulary: the average
 }
 
 int64_t mu__lookup_depth(const mu_lookup *l)
 {
     return l->pad_to_max && l->max_tokens > 0 ? l->max_tokens
-           : l->ready ? mu__lookup_first(l) + mu__vocabulary_count(&l->vocabulary) : MU_UNKNOWN;
+           : l->ready                         ? mu__lookup_first(l) + mu__vocabulary_count(&l->vocabulary)
+                                              : MU_UNKNOWN;
 }
 
 // one_hot has a row for each element, the others for each row of the last axis.
@@ -210,9 +216,10 @@ mu_status mu__lookup_spec(const mu_layer *layer, bool inverts, const mu_spec *in
     if (inverts) {
         *out = (mu_spec){.dtype = l->integers ? MU_I64 : MU_STRING, .shape = in->shape};
         return mu__dtype_is_integer(in->dtype)
-                   ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "layer '%s' gives tokens of indices: its input must be "
-                                       "integers; it is %s", mu_layer_name((mu_layer *)(uintptr_t)layer),
-                                       mu_dtype_name(in->dtype));
+                   ? MU_OK
+                   : mu__error(MU_INVALID_ARGUMENT,
+                               "layer '%s' gives tokens of indices: its input must be integers; it is %s",
+                               mu_layer_name((mu_layer *)(uintptr_t)layer), mu_dtype_name(in->dtype));
     }
     *out = (mu_spec){.dtype = strcmp(l->output_mode, "tf_idf") == 0 ? mu__floatx() : MU_I64,
                      .shape = mu__tokens_shape(l->output_mode, &in->shape, mu__lookup_depth(l))};
@@ -310,9 +317,9 @@ mu_value *mu__lookup_call(mu_layer *layer, mu_value *inputs, const mu_call_conte
     if (x == NULL)
         return NULL;
     if (!l->ready)
-        mu__error(MU_FAILED_PRECONDITION, "layer '%s' has no vocabulary of %s (input: %s); give one (.vocabulary), or "
-                  "call mu_adapt first", mu_layer_name(layer), l->integers ? "integers" : "strings",
-                  mu_dtype_name(x->dtype));
+        mu__error(MU_FAILED_PRECONDITION,
+                  "layer '%s' has no vocabulary of %s (input: %s); give one (.vocabulary), or call mu_adapt first",
+                  mu_layer_name(layer), l->integers ? "integers" : "strings", mu_dtype_name(x->dtype));
     if (mu__pending() || check_type(layer, x->dtype) != MU_OK)
         return NULL;
     const bool as_int = strcmp(l->output_mode, "int") == 0;

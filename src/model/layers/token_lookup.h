@@ -9,42 +9,42 @@
 // A set of tokens with numbers from 0 in the order in which they were added.
 typedef struct mu_token_set {
     mu_strings tokens;
-    int64_t *slots;      // 1 + number of a token; 0: free
+    int64_t *slots; // 1 + number of a token; 0: free
     size_t n_slots;
 } mu_token_set;
 
 static inline int64_t mu__vocabulary_count(const mu_token_set *v) { return (int64_t)v->tokens.ends.n; }
 mu_string mu__vocabulary_token(const mu_token_set *v, int64_t number);
-int64_t mu__vocabulary_find(const mu_token_set *v, mu_string token);                        // -1: not there
-mu_status mu__vocabulary_add(mu_token_set *v, mu_string token, int64_t *number);            // or finds it
+int64_t mu__vocabulary_find(const mu_token_set *v, mu_string token);             // -1: not there
+mu_status mu__vocabulary_add(mu_token_set *v, mu_string token, int64_t *number); // or finds it
 void mu__vocabulary_free(mu_token_set *v);
 
 // The state of such a layer (layer->state).
 typedef struct mu_lookup {
-    mu_token_set vocabulary;   // without the special tokens
-    double *idf;                // of each token, for "tf_idf"; NULL: none
-    bool ready;                 // there is a vocabulary
-    bool adapted;               // which adapt has found
+    mu_token_set vocabulary; // without the special tokens
+    double *idf;             // of each token, for "tf_idf"; NULL: none
+    bool ready;              // there is a vocabulary
+    bool adapted;            // which adapt has found
     bool integers;
     int n_oov;
-    bool hashes_integers;       // of several out-of-vocabulary indices, an integer gets one by its hash
-    int n_salt;                 // of hashes (mu__salted_hash)
-    const int64_t *salt;        // the options'
-    bool masks;                 // the mask token has index 0; other output modes than "int" leave it out
-    bool inverts;               // gives tokens of indices
+    bool hashes_integers; // of several out-of-vocabulary indices, an integer gets one by its hash
+    int n_salt;           // of hashes (mu__salted_hash)
+    const int64_t *salt;  // the options'
+    bool masks;           // the mask token has index 0; other output modes than "int" leave it out
+    bool inverts;         // gives tokens of indices
     mu_string mask, oov;
     const char *output_mode;
-    int64_t max_tokens;         // 0: no limit
+    int64_t max_tokens; // 0: no limit
     bool pad_to_max;
 } mu_lookup;
 
-static inline int64_t mu__lookup_first(const mu_lookup *l) { return l->masks + l->n_oov; }  // index of token 0
+static inline int64_t mu__lookup_first(const mu_lookup *l) { return l->masks + l->n_oov; } // index of token 0
 
 // mu__lookup_set sets the vocabulary, which may begin with the special tokens, from n tokens and idf weights (or NULL),
 // which may then begin with theirs.
 mu_status mu__lookup_set(mu_layer *layer, int n, mu_string (*token)(const mu_layer *layer, int i), const double *idf,
                          int n_idf);
-#define MU_MASKED (-1)  // the index of the mask token where an encoding leaves it out
+#define MU_MASKED (-1) // the index of the mask token where an encoding leaves it out
 // mu__lookup_index gives the index of a token; false after recording an error.
 bool mu__lookup_index(const mu_layer *layer, mu_string token, int64_t *index);
 // mu__lookup_encode makes the output of `mode` ("one_hot" and so on) from n indices in rows: row r ends before ends[r]
@@ -71,12 +71,15 @@ mu_status mu__lookup_take_weights(mu_layer *layer, const mu_tensor *weights);
 // Counts of tokens over a dataset, for adapt.
 typedef struct mu_token_counts mu_token_counts;
 struct mu_token_counts {
-    mu_status (*document)(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts);  // counts an element's
+    mu_status (*document)(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts); // counts an element's
     mu_token_set seen;
-    struct { int64_t *items; size_t n, capacity; } counts, documents, last;  // last: number of the last document
+    struct {
+        int64_t *items;
+        size_t n, capacity;
+    } counts, documents, last; // last: number of the last document
     int64_t n_documents;
 };
-mu_status mu__tokens_count(mu_token_counts *counts, mu_string token);  // in document counts->n_documents
+mu_status mu__tokens_count(mu_token_counts *counts, mu_string token); // in document counts->n_documents
 void mu__tokens_free(mu_token_counts *counts);
 // mu__lookup_adapt makes the vocabulary from counts: most frequent first, of equal counts the larger token first.
 mu_status mu__lookup_adapt(mu_layer *layer, mu_token_counts *counts);
@@ -88,7 +91,7 @@ const mu_tensor *mu__host_only(const mu_layer *layer, mu_value *inputs, int i);
 // one element of the data has, mu__adapt_values or mu__adapt_text.
 mu_status mu__lookup_adapt_to(mu_layer *layer, mu_dataset *data);
 mu_status mu__adapt_document(mu_layer *layer, mu_tensor *inputs, void *counts);
-mu_status mu__adapt_values(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts);  // of the lookups
-mu_status mu__adapt_text(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts);    // of text_vectorization
+mu_status mu__adapt_values(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts); // of the lookups
+mu_status mu__adapt_text(mu_layer *layer, const mu_tensor *inputs, mu_token_counts *counts);   // of text_vectorization
 
 #endif

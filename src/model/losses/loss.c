@@ -52,8 +52,10 @@ static const mu_field own_fields[] = {MU_LOSS_FIELDS(mu_own_loss_args), {0}};
 static mu_status own_complete(void *arguments)
 {
     const mu_own_loss_args *args = arguments;
-    return args->call ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_loss_new: .call is NULL; give the function that "
-                                          "computes the loss of each sample");
+    return args->call
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "mu_loss_new: .call is NULL; give the function that computes the loss of each sample");
 }
 
 static mu_tensor *own_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
@@ -62,20 +64,20 @@ static mu_tensor *own_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_
     mu_tensor *losses;
     MU_CALLBACK("the function of a loss", losses = args->call(y_true, y_pred, args->arg));
     if (!losses && !mu__pending())
-        mu__error(MU_INVALID_ARGUMENT, "loss '%s': its function returned NULL without an error; return the loss of "
-                  "each sample, or NULL after mu_fail(code, reason)", mu_loss_name(loss));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "loss '%s': its function returned NULL without an error; return the loss of each sample, or NULL "
+                  "after mu_fail(code, reason)",
+                  mu_loss_name(loss));
     return losses;
 }
 
 static const mu_loss_ops own_ops = {
     .class = {"loss", "Loss", "mu_loss_new", MU_OPTIONS(mu_own_loss_args), own_fields, own_complete},
-    .takes_labels = true, .call = own_call,
+    .takes_labels = true,
+    .call = own_call,
 };
 
-mu_loss *mu_loss_new_with(const mu_own_loss_args *args)
-{
-    return mu__loss_make(&own_ops, args);
-}
+mu_loss *mu_loss_new_with(const mu_own_loss_args *args) { return mu__loss_make(&own_ops, args); }
 
 // ---- Calls --------------------------------------------------------------------------------------
 
@@ -122,8 +124,9 @@ static mu_status need_shapes(const mu_loss *loss, const mu_tensor *y_true, const
     char labels[MU_SHAPE_TEXT], predictions[MU_SHAPE_TEXT];
     if (!y_true || !loss->ops->other_shapes || !differ(y_true, y_pred))
         return mu_error_code();
-    return mu__error(MU_INVALID_ARGUMENT, "loss '%s': the labels have shape %s and the predictions %s; both must be "
-                     "the same. %s", mu_loss_name(loss), mu__shape_text(&y_true->shape, labels),
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "loss '%s': the labels have shape %s and the predictions %s; both must be the same. %s",
+                     mu_loss_name(loss), mu__shape_text(&y_true->shape, labels),
                      mu__shape_text(&y_pred->shape, predictions), loss->ops->other_shapes);
 }
 
@@ -131,7 +134,7 @@ mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pr
 {
     if (mu__pending() || !y_true || !y_pred)
         return NULL;
-    if (mu__dtype_is_half(mu_tensor_dtype(y_pred)))  // losses of half types are computed in the type of mu_set_floatx
+    if (mu__dtype_is_half(mu_tensor_dtype(y_pred))) // losses of half types are computed in the type of mu_set_floatx
         y_pred = mu_cast(y_pred, mu__floatx());
     if (!y_pred)
         return NULL;
@@ -185,11 +188,12 @@ static mu_tensor *divisor(const mu_loss *loss, mu_tensor *losses, mu_tensor *wei
     const char *reduction = ((const mu_loss_args *)loss->args)->reduction;
     if (strcmp(reduction, "sum") == 0)
         return mu_constant(mu_tensor_dtype(losses), 1);
-    mu_tensor *joined = mu__join_weights(weights, mask, losses);  // NULL: no weights, and no mask of these losses
+    mu_tensor *joined = mu__join_weights(weights, mask, losses); // NULL: no weights, and no mask of these losses
     if (strcmp(reduction, "mean_with_sample_weight") == 0 && joined)
         return over_replicas(mu_reduce_sum(joined, MU_ALL_AXES));
     return over_replicas(mask && mu_tensor_rank(mask) <= mu_tensor_rank(losses)
-                             ? mu_reduce_sum(mu__weights_like(mask, losses), MU_ALL_AXES) : elements_of(losses));
+                             ? mu_reduce_sum(mu__weights_like(mask, losses), MU_ALL_AXES)
+                             : elements_of(losses));
 }
 
 // A number for each sample of the batch, of the weights' shape if there are weights.
@@ -231,9 +235,11 @@ static mu_status need_weights(const mu_loss *loss, const mu_tensor *weights, con
     }
     if (fits)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "loss '%s': the weights of samples have shape %s and the losses %s; give a "
-                     "number for each sample, [batch], or for each loss", mu_loss_name(loss),
-                     mu__shape_text(&weights->shape, given), mu__shape_text(&losses->shape, wanted));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "loss '%s': the weights of samples have shape %s and the losses %s; give a number for each "
+                     "sample, [batch], or for each loss",
+                     mu_loss_name(loss), mu__shape_text(&weights->shape, given),
+                     mu__shape_text(&losses->shape, wanted));
 }
 
 mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out)
@@ -259,7 +265,7 @@ mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_
                        : mu_divide_no_nan(out->total, divisor(loss, losses, in->weights, mask));
     if (!spread && strcmp(reduction, "sum") == 0 && is_of_all_replicas(loss, in))
         out->share = mu_divide(out->share, mu_constant(mu_tensor_dtype(out->share), mu_replica_count()));
-    if (!plain)  // the mean of the steps' losses is weighted by their samples
+    if (!plain) // the mean of the steps' losses is weighted by their samples
         out->total = mu_multiply(out->share, over_replicas(out->count));
     return mu_error_code();
 }

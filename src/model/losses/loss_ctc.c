@@ -13,7 +13,7 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-#define IMPOSSIBLE -1e30  // logarithm of the probability 0: finite, so that differences are numbers in f32 too
+#define IMPOSSIBLE -1e30 // logarithm of the probability 0: finite, so that differences are numbers in f32 too
 
 static mu_tensor *constant_like(const mu_tensor *x, double value)
 {
@@ -25,8 +25,9 @@ static mu_status check(const mu_tensor *y_true, const mu_tensor *y_pred)
     char seen[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
     if (mu_tensor_rank(y_true) == 2 && mu_tensor_rank(y_pred) == 3 && mu_tensor_dim(y_true, 1) != MU_UNKNOWN)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_ctc_loss: the labels have shape %s, the predictions %s; expected class "
-                     "numbers [batch, labels], with 0 behind the last label, and logits [batch, time, classes]",
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_ctc_loss: the labels have shape %s, the predictions %s; expected class numbers [batch, "
+                     "labels], with 0 behind the last label, and logits [batch, time, classes]",
                      mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
 }
 
@@ -80,7 +81,8 @@ static mu_tensor *last_states(mu_tensor *path, mu_tensor *logits)
         return NULL;
     mu_value *states = mu_scan(advance, mu_list(over_time, MU_END), mu_list(first, MU_END), skips, .name = "ctc");
     return states ? mu_strided_slice(mu_at(states, 0), (int64_t[]){-1, 0, 0}, (int64_t[]){0, 0, 0},
-                                     (int64_t[]){1, 1, 1}, 6, 6, 1) : NULL;
+                                     (int64_t[]){1, 1, 1}, 6, 6, 1)
+                  : NULL;
 }
 
 mu_tensor *mu__ctc_loss(mu_tensor *y_true, mu_tensor *y_pred)
@@ -96,8 +98,8 @@ mu_tensor *mu__ctc_loss(mu_tensor *y_true, mu_tensor *y_pred)
     mu_tensor *present = mu_cast(mu_not_equal(labels, mu_constant(MU_I64, 0)), MU_I64);
     mu_tensor *last = mu_expand_dims(mu_multiply(mu_reduce_sum(present, 1), mu_constant(MU_I64, 2)), -1);
     mu_tensor *positions = mu_range(MU_I64, 0, (double)mu_tensor_dim(path, 1), 1);
-    mu_tensor *ends = mu_logical_or(mu_equal(positions, last),
-                                    mu_equal(positions, mu_subtract(last, mu_constant(MU_I64, 1))));
+    mu_tensor *ends =
+        mu_logical_or(mu_equal(positions, last), mu_equal(positions, mu_subtract(last, mu_constant(MU_I64, 1))));
     mu_tensor *impossible = constant_like(y_pred, IMPOSSIBLE);
     mu_tensor *chance = mu_reduce_logsumexp(mu_where(ends, states, impossible), -1);
     mu_tensor *possible = mu_greater(chance, constant_like(y_pred, IMPOSSIBLE / 2));

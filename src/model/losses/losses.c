@@ -11,18 +11,12 @@
 #include <muster/ops.h>
 #include <strings.h>
 
-#define EPSILON 1e-7  // Keras's: keeps logarithms and quotients finite
+#define EPSILON  1e-7 // Keras's: keeps logarithms and quotients finite
 #define NO_CLASS INT_MIN
 
-static mu_tensor *like(const mu_tensor *x, double value)
-{
-    return x ? mu_constant(mu_tensor_dtype(x), value) : NULL;
-}
+static mu_tensor *like(const mu_tensor *x, double value) { return x ? mu_constant(mu_tensor_dtype(x), value) : NULL; }
 
-static mu_tensor *one_minus(mu_tensor *x)
-{
-    return mu_subtract(like(x, 1), x);
-}
+static mu_tensor *one_minus(mu_tensor *x) { return mu_subtract(like(x, 1), x); }
 
 static mu_tensor *clip(mu_tensor *x, double low, double high)
 {
@@ -30,15 +24,9 @@ static mu_tensor *clip(mu_tensor *x, double low, double high)
 }
 
 // The mean over the last axis, if there is one besides the batch's.
-static mu_tensor *last_mean(mu_tensor *x)
-{
-    return mu_tensor_rank(x) > 1 ? mu_reduce_mean(x, -1) : x;
-}
+static mu_tensor *last_mean(mu_tensor *x) { return mu_tensor_rank(x) > 1 ? mu_reduce_mean(x, -1) : x; }
 
-static mu_tensor *last_sum(mu_tensor *x)
-{
-    return mu_tensor_rank(x) > 1 ? mu_reduce_sum(x, -1) : x;
-}
+static mu_tensor *last_sum(mu_tensor *x) { return mu_tensor_rank(x) > 1 ? mu_reduce_sum(x, -1) : x; }
 
 // x with this axis as the last one.
 static mu_tensor *axis_last(mu_tensor *x, int axis)
@@ -77,10 +65,7 @@ static mu_tensor *mean_absolute_percentage_error(const mu_loss *loss, mu_tensor 
     return mu_multiply(last_mean(mu_abs(mu_divide(mu_subtract(y_true, y_pred), scale))), like(y_true, 100));
 }
 
-static mu_tensor *log_of(mu_tensor *x)
-{
-    return mu_log(mu_add(mu_maximum(x, like(x, EPSILON)), like(x, 1)));
-}
+static mu_tensor *log_of(mu_tensor *x) { return mu_log(mu_add(mu_maximum(x, like(x, EPSILON)), like(x, 1))); }
 
 static mu_tensor *mean_squared_logarithmic_error(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
@@ -190,8 +175,8 @@ static mu_tensor *smooth_classes(mu_tensor *y_true, double smoothing)
 static mu_tensor *binary_entropy(mu_tensor *y_true, mu_tensor *p)
 {
     mu_tensor *clipped = clip(p, EPSILON, 1 - EPSILON);
-    return mu_neg(mu_add(mu_multiply(y_true, mu_log(clipped)),
-                         mu_multiply(one_minus(y_true), mu_log(one_minus(clipped)))));
+    return mu_neg(
+        mu_add(mu_multiply(y_true, mu_log(clipped)), mu_multiply(one_minus(y_true), mu_log(one_minus(clipped)))));
 }
 
 // The logits that predictions were made of, by the activation of a layer; else the predictions themselves if they are
@@ -242,7 +227,7 @@ static mu_tensor *class_numbers(mu_tensor *y_true, const mu_tensor *y_pred, int 
 {
     const int rank = mu_tensor_rank(y_true);
     return rank > 0 && rank == mu_tensor_rank(y_pred) && mu_tensor_dim(y_true, axis) == 1 ? mu_squeeze(y_true, axis)
-                                                                                         : y_true;
+                                                                                          : y_true;
 }
 
 // Which labels count; NULL: all.
@@ -275,11 +260,12 @@ static mu_tensor *checked_numbers(const mu_loss *loss, mu_tensor *labels, const 
     const bool integers = mu__dtype_is_integer(labels->dtype), fits = are_class_numbers(labels, y_pred);
     if (fits || !integers)
         return fits && mu__dtype_is_float(labels->dtype) ? mu_cast(labels, MU_I64) : labels;
-    mu__error(MU_INVALID_ARGUMENT, "loss '%s': the labels have shape %s and the predictions %s; labels must have the "
-              "shape of the predictions without the axis of the classes. For a label of each sample, mu_flatten or a "
-              "global pool in front of the last layer joins the other axes, or a recurrent layer without "
-              ".return_sequences gives its last step alone", mu_loss_name(loss), mu__shape_text(&labels->shape, given),
-              mu__shape_text(&y_pred->shape, predictions));
+    mu__error(
+        MU_INVALID_ARGUMENT,
+        "loss '%s': the labels have shape %s and the predictions %s; labels must have the shape of the predictions "
+        "without the axis of the classes. For a label of each sample, mu_flatten or a global pool in front of the last "
+        "layer joins the other axes, or a recurrent layer without .return_sequences gives its last step alone",
+        mu_loss_name(loss), mu__shape_text(&labels->shape, given), mu__shape_text(&y_pred->shape, predictions));
     return NULL;
 }
 
@@ -303,7 +289,7 @@ static mu_tensor *sparse_categorical_crossentropy(const mu_loss *loss, mu_tensor
     mu_tensor *valid = sparse_valid(loss, y_true, y_pred, NULL);
     if (!valid)
         return sparse_entropy(labels, y_pred, from_logits);
-    y_pred = mu_where(mu_expand_dims(valid, -1), y_pred, like(y_pred, 0));  // the gradient of NaN there would be NaN
+    y_pred = mu_where(mu_expand_dims(valid, -1), y_pred, like(y_pred, 0)); // the gradient of NaN there would be NaN
     mu_tensor *losses = sparse_entropy(mu_where(valid, labels, like(labels, 0)), y_pred, from_logits);
     return mu_where(valid, losses, like(y_pred, 0));
 }
@@ -326,12 +312,12 @@ static mu_tensor *binary_focal_crossentropy(const mu_loss *loss, mu_tensor *y_tr
     mu_tensor *logits = args->from_logits ? y_pred : logits_of(y_pred, MU_NOTE_SIGMOID, false);
     mu_tensor *p = axis_last(args->from_logits ? mu_sigmoid(y_pred) : y_pred, args->axis);
     mu_tensor *right = mu_add(mu_multiply(labels, p), mu_multiply(rest, one_minus(p)));
-    mu_tensor *entropy = logits ? mu_nn_sigmoid_cross_entropy(labels, axis_last(logits, args->axis))
-                                : binary_entropy(labels, p);
+    mu_tensor *entropy =
+        logits ? mu_nn_sigmoid_cross_entropy(labels, axis_last(logits, args->axis)) : binary_entropy(labels, p);
     mu_tensor *focal = mu_multiply(mu_pow(one_minus(right), like(p, args->gamma)), entropy);
     if (args->apply_class_balancing)
-        focal = mu_multiply(focal, mu_add(mu_multiply(labels, like(p, args->alpha)),
-                                          mu_multiply(rest, like(p, 1 - args->alpha))));
+        focal = mu_multiply(
+            focal, mu_add(mu_multiply(labels, like(p, args->alpha)), mu_multiply(rest, like(p, 1 - args->alpha))));
     return last_mean(focal);
 }
 
@@ -364,8 +350,7 @@ static bool has_batch(axes over, int rank)
 // A sum over the batch is one over that of all replicas: else the loss would depend on their number.
 static mu_tensor *sum_over(mu_tensor *x, axes over)
 {
-    mu_tensor *sum = over.n > 0 ? mu_reduce_sum(x, .axes = over.list, .n_axes = over.n)
-                                : mu_reduce_sum(x, MU_ALL_AXES);
+    mu_tensor *sum = over.n > 0 ? mu_reduce_sum(x, .axes = over.list, .n_axes = over.n) : mu_reduce_sum(x, MU_ALL_AXES);
     return sum && mu_replica_count() > 1 && has_batch(over, mu_tensor_rank(x)) ? mu_all_reduce(MU_SUM, sum) : sum;
 }
 
@@ -375,10 +360,7 @@ static axes dice_axes(const mu_loss *loss)
     return (axes){args->n_axis, args->axis};
 }
 
-static bool dice_joins(const mu_loss *loss, int rank)
-{
-    return has_batch(dice_axes(loss), rank);
-}
+static bool dice_joins(const mu_loss *loss, int rank) { return has_batch(dice_axes(loss), rank); }
 
 static mu_tensor *dice(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
@@ -394,10 +376,7 @@ static axes tversky_axes(const mu_loss *loss)
     return (axes){args->n_axis, args->axis};
 }
 
-static bool tversky_joins(const mu_loss *loss, int rank)
-{
-    return has_batch(tversky_axes(loss), rank);
-}
+static bool tversky_joins(const mu_loss *loss, int rank) { return has_batch(tversky_axes(loss), rank); }
 
 // Salehi et al., "Tversky loss function for image segmentation using 3D fully convolutional deep networks", 2017.
 static mu_tensor *tversky(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
@@ -407,8 +386,8 @@ static mu_tensor *tversky(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_p
     mu_tensor *common = sum_over(mu_multiply(y_true, y_pred), over);
     mu_tensor *missed = sum_over(mu_multiply(one_minus(y_pred), y_true), over);
     mu_tensor *wrong = sum_over(mu_multiply(y_pred, one_minus(y_true)), over);
-    mu_tensor *apart = mu_add(mu_multiply(missed, like(missed, args->alpha)),
-                              mu_multiply(wrong, like(wrong, args->beta)));
+    mu_tensor *apart =
+        mu_add(mu_multiply(missed, like(missed, args->alpha)), mu_multiply(wrong, like(wrong, args->beta)));
     return one_minus(mu_divide(common, mu_add(mu_add(common, apart), like(common, EPSILON))));
 }
 
@@ -442,8 +421,8 @@ static mu_tensor *circle(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pr
         same = mu_logical_and(same, mu_logical_not(diagonal_of(y_true)));
     // Weights of pairs with one label and with different labels, and how far each is from its optimum.
     mu_tensor *pull = mu_multiply(mu_add(far, like(far, args->margin)), mu_cast(same, mu_tensor_dtype(far)));
-    mu_tensor *push = mu_maximum(mu_multiply(mu_subtract(like(far, 1 + args->margin), far),
-                                             mu_cast(other, mu_tensor_dtype(far))), like(far, 0));
+    mu_tensor *push = mu_maximum(
+        mu_multiply(mu_subtract(like(far, 1 + args->margin), far), mu_cast(other, mu_tensor_dtype(far))), like(far, 0));
     mu_tensor *gap = mu_subtract(like(far, args->margin), far);
     mu_tensor *other_gap = mu_subtract(like(far, 1 - args->margin), far);
     mu_tensor *near_sum = log_sum_where(same, mu_multiply(mu_multiply(pull, gap), like(far, -args->gamma)));
@@ -517,28 +496,24 @@ static const mu_field circle_fields[] = {
     {0},
 };
 // Keras's categorical class has no option for the balancing.
-#define FOCAL_FIELDS(categorical)                                                                           \
-    {                                                                                                       \
-        MU_LOSS_FIELDS(mu_focal_args),                                                                      \
-        MU_FIELD(mu_focal_args, from_logits, FLAG),                                                         \
-        MU_FIELD(mu_focal_args, label_smoothing, DOUBLE, .limit = MU_FRACTION),                             \
-        MU_FIELD(mu_focal_args, apply_class_balancing, FLAG, .internal = categorical),                      \
-        MU_FIELD(mu_focal_args, alpha, DOUBLE, .limit = MU_FRACTION, .number = .25),                        \
-        MU_FIELD(mu_focal_args, gamma, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 2),                      \
-        MU_FIELD(mu_focal_args, axis, INT, .number = -1),                                                   \
-        {0},                                                                                                \
+#define FOCAL_FIELDS(categorical)                                                          \
+    {                                                                                      \
+        MU_LOSS_FIELDS(mu_focal_args), MU_FIELD(mu_focal_args, from_logits, FLAG),         \
+            MU_FIELD(mu_focal_args, label_smoothing, DOUBLE, .limit = MU_FRACTION),        \
+            MU_FIELD(mu_focal_args, apply_class_balancing, FLAG, .internal = categorical), \
+            MU_FIELD(mu_focal_args, alpha, DOUBLE, .limit = MU_FRACTION, .number = .25),   \
+            MU_FIELD(mu_focal_args, gamma, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 2), \
+            MU_FIELD(mu_focal_args, axis, INT, .number = -1), {0},                         \
     }
 static const mu_field focal_fields[] = FOCAL_FIELDS(false), categorical_focal_fields[] = FOCAL_FIELDS(true);
 
 // The class of a formula, and the function that makes such a loss.
-#define LOSS(formula, keras_class, args_type, args_fields, ...)                                              \
-    static const mu_loss_ops formula##_ops = {                                                               \
-        .class = {#formula, keras_class, "mu_" #formula "_loss", MU_OPTIONS(args_type), args_fields, NULL},      \
-        .call = formula, __VA_ARGS__};                                                                       \
-    mu_loss *mu_##formula##_loss_with(const args_type *args)                                                 \
-    {                                                                                                        \
-        return mu__loss_make(&formula##_ops, args);                                                          \
-    }
+#define LOSS(formula, keras_class, args_type, args_fields, ...)                                             \
+    static const mu_loss_ops formula##_ops = {                                                              \
+        .class = {#formula, keras_class, "mu_" #formula "_loss", MU_OPTIONS(args_type), args_fields, NULL}, \
+        .call = formula,                                                                                    \
+        __VA_ARGS__};                                                                                       \
+    mu_loss *mu_##formula##_loss_with(const args_type *args) { return mu__loss_make(&formula##_ops, args); }
 
 LOSS(mean_squared_error, "MeanSquaredError", mu_loss_args, mu__loss_fields, .short_name = "mse")
 LOSS(mean_absolute_error, "MeanAbsoluteError", mu_loss_args, mu__loss_fields, .short_name = "mae")
@@ -577,23 +552,43 @@ static mu_tensor *crossentropy(const mu_loss *loss, mu_tensor *y_true, mu_tensor
     const bool numbers = mu_tensor_rank(y_true) < mu_tensor_rank(y_pred) || mu_tensor_dim(y_true, -1) == 1;
     const mu_loss *chosen = mu__loss_make(binary    ? &binary_crossentropy_ops
                                           : numbers ? &sparse_categorical_crossentropy_ops
-                                                    : &categorical_crossentropy_ops, NULL);
+                                                    : &categorical_crossentropy_ops,
+                                          NULL);
     (void)loss;
     return chosen ? mu__loss_call(chosen, y_true, y_pred) : NULL;
 }
 
 static const mu_loss_ops crossentropy_ops = {
     .class = {"crossentropy", "crossentropy", "mu_loss_named", MU_OPTIONS(mu_loss_args), mu__loss_fields, NULL},
-    .short_name = "ce", .chooses = true, .call = crossentropy,
+    .short_name = "ce",
+    .chooses = true,
+    .call = crossentropy,
 };
 
 static const mu_loss_ops *const classes[] = {
-    &mean_squared_error_ops, &mean_absolute_error_ops, &mean_absolute_percentage_error_ops,
-    &mean_squared_logarithmic_error_ops, &huber_ops, &log_cosh_ops, &cosine_similarity_ops, &hinge_ops,
-    &squared_hinge_ops, &categorical_hinge_ops, &kl_divergence_ops, &poisson_ops, &binary_crossentropy_ops,
-    &categorical_crossentropy_ops, &sparse_categorical_crossentropy_ops, &binary_focal_crossentropy_ops,
-    &categorical_focal_crossentropy_ops, &categorical_generalized_cross_entropy_ops, &dice_ops, &tversky_ops,
-    &circle_ops, &ctc_ops, &crossentropy_ops,
+    &mean_squared_error_ops,
+    &mean_absolute_error_ops,
+    &mean_absolute_percentage_error_ops,
+    &mean_squared_logarithmic_error_ops,
+    &huber_ops,
+    &log_cosh_ops,
+    &cosine_similarity_ops,
+    &hinge_ops,
+    &squared_hinge_ops,
+    &categorical_hinge_ops,
+    &kl_divergence_ops,
+    &poisson_ops,
+    &binary_crossentropy_ops,
+    &categorical_crossentropy_ops,
+    &sparse_categorical_crossentropy_ops,
+    &binary_focal_crossentropy_ops,
+    &categorical_focal_crossentropy_ops,
+    &categorical_generalized_cross_entropy_ops,
+    &dice_ops,
+    &tversky_ops,
+    &circle_ops,
+    &ctc_ops,
+    &crossentropy_ops,
 };
 
 const mu_loss_ops *mu__loss_find(const char *name)

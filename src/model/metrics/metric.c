@@ -11,8 +11,8 @@
 #include <math.h>
 #include <muster/ops.h>
 
-#define LONGEST_NAME 48   // "val_" and the name fit wherever values are logged
-#define LONGEST_LABEL 64  // likewise, with the name of an output before it
+#define LONGEST_NAME  48 // "val_" and the name fit wherever values are logged
+#define LONGEST_LABEL 64 // likewise, with the name of an output before it
 
 static void metric_destroy(void *object)
 {
@@ -32,8 +32,9 @@ static mu_status check_name(const char *name)
 {
     return strlen(name) <= LONGEST_NAME
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "the name of a metric has %zu characters; at most %d are supported: "
-                           "'%s'", strlen(name), LONGEST_NAME, name);
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "the name of a metric has %zu characters; at most %d are supported: '%s'", strlen(name),
+                           LONGEST_NAME, name);
 }
 
 static mu_metric *metric_of(const mu_metric_ops *ops, const void *args, const char *name)
@@ -75,15 +76,9 @@ mu_status mu__metric_rename(mu_metric *metric, const char *name)
     return MU_OK;
 }
 
-const char *mu_metric_name(const mu_metric *metric)
-{
-    return metric ? metric->name : NULL;
-}
+const char *mu_metric_name(const mu_metric *metric) { return metric ? metric->name : NULL; }
 
-const char *mu__metric_label(const mu_metric *metric)
-{
-    return metric->label ? metric->label : metric->name;
-}
+const char *mu__metric_label(const mu_metric *metric) { return metric->label ? metric->label : metric->name; }
 
 mu_status mu__metric_set_label(mu_metric *metric, const char *prefix)
 {
@@ -91,9 +86,10 @@ mu_status mu__metric_set_label(mu_metric *metric, const char *prefix)
     if (*prefix && !label)
         return MU_RESOURCE_EXHAUSTED;
     if (label && strlen(label) > LONGEST_LABEL) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_compile: the values of metric '%s' would be logged as '%s'; at most %d "
-                  "characters are supported. Give the metric or the output a shorter name", metric->name, label,
-                  LONGEST_LABEL);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_compile: the values of metric '%s' would be logged as '%s'; at most %d characters are supported. "
+                  "Give the metric or the output a shorter name",
+                  metric->name, label, LONGEST_LABEL);
         mu__free(label);
         return MU_INVALID_ARGUMENT;
     }
@@ -230,8 +226,10 @@ static mu_status need_update(const mu_metric *metric, const mu_tensor *y_true, c
 {
     if (metric && y_true && (y_pred || !metric->ops->compares))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "mu_metric_update: %s is NULL", !metric ? "metric"
-                                                                         : !y_true ? "y_true" : "y_pred");
+    return mu__error(MU_INVALID_ARGUMENT, "mu_metric_update: %s is NULL",
+                     !metric   ? "metric"
+                     : !y_true ? "y_true"
+                               : "y_pred");
 }
 
 mu_status mu_metric_update_weighted(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
@@ -244,8 +242,10 @@ mu_status mu_metric_update_weighted(mu_metric *metric, mu_tensor *y_true, mu_ten
     const mu_status status = metric->ops->update(metric, y_true, y_pred, weights);
     return status == MU_OK || mu__pending()
                ? mu_error_code()
-               : mu__error(status, "metric '%s': its update function returned %s without an error; return "
-                           "mu_fail(code, reason)", metric->name, mu_status_name(status));
+               : mu__error(
+                     status,
+                     "metric '%s': its update function returned %s without an error; return mu_fail(code, reason)",
+                     metric->name, mu_status_name(status));
 }
 
 mu_status mu_metric_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred)
@@ -373,8 +373,7 @@ static mu_status own_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_p
 {
     const mu_metric_args *args = metric->args;
     mu_status status;
-    MU_CALLBACK("the update function of a metric",
-                status = args->update(metric, y_true, y_pred, weights, args->arg));
+    MU_CALLBACK("the update function of a metric", status = args->update(metric, y_true, y_pred, weights, args->arg));
     return status;
 }
 
@@ -390,8 +389,10 @@ static mu_status own_complete(void *arguments)
 {
     const mu_metric_args *args = arguments;
     if (!args->name || !args->update || !args->result)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_metric_new: %s is NULL", !args->name ? "the name"
-                         : args->update ? ".result" : ".update");
+        return mu__error(MU_INVALID_ARGUMENT, "mu_metric_new: %s is NULL",
+                         !args->name    ? "the name"
+                         : args->update ? ".result"
+                                        : ".update");
     if (!args->states || args->n_states < 1 || args->n_states > MU_MAX_METRIC_STATES)
         return mu__error(MU_INVALID_ARGUMENT, "mu_metric_new: '%s' has %d states; give 1 to %d in .states", args->name,
                          args->states ? args->n_states : 0, MU_MAX_METRIC_STATES);
@@ -405,10 +406,10 @@ static mu_status own_complete(void *arguments)
 
 static const mu_metric_ops own_ops = {
     .class = {"metric", "Metric", "mu_metric_new", MU_OPTIONS(mu_metric_args), own_fields, own_complete},
-    .compares = true, .states = own_states, .update = own_update, .result = own_result,
+    .compares = true,
+    .states = own_states,
+    .update = own_update,
+    .result = own_result,
 };
 
-mu_metric *mu_metric_new_with(const mu_metric_args *args)
-{
-    return mu__metric_make(&own_ops, args);
-}
+mu_metric *mu_metric_new_with(const mu_metric_args *args) { return mu__metric_make(&own_ops, args); }

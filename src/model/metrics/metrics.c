@@ -23,7 +23,9 @@ static mu_status mean_update(mu_metric *metric, mu_tensor *values, mu_tensor *no
 
 static const mu_metric_ops mean_ops = {
     .class = {"mean", "Mean", "mu_mean_metric", MU_OPTIONS(mu_metric_name_args), name_fields, NULL},
-    .states = mu__mean_states, .update = mean_update, .result = mu__mean_result,
+    .states = mu__mean_states,
+    .update = mean_update,
+    .result = mu__mean_result,
 };
 
 mu_metric *mu_mean_metric(const char *name)
@@ -55,7 +57,9 @@ static double sum_result(const mu_metric *metric, const double *sums)
 
 static const mu_metric_ops sum_ops = {
     .class = {"sum", "Sum", "mu_sum_metric", MU_OPTIONS(mu_metric_name_args), name_fields, NULL},
-    .states = sum_states, .update = sum_update, .result = sum_result,
+    .states = sum_states,
+    .update = sum_update,
+    .result = sum_result,
 };
 
 mu_metric *mu_sum_metric(const char *name)
@@ -76,7 +80,10 @@ static mu_status loss_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_
 
 static const mu_metric_ops loss_ops = {
     .class = {"loss", "MeanMetricWrapper", "mu_loss_metric", MU_OPTIONS(mu_metric_name_args), name_fields, NULL},
-    .compares = true, .states = mu__mean_states, .update = loss_update, .result = mu__mean_result,
+    .compares = true,
+    .states = mu__mean_states,
+    .update = loss_update,
+    .result = mu__mean_result,
 };
 
 // Each output has a square of its own, which weights may be of.
@@ -89,32 +96,28 @@ static mu_status root_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_
     return y_true ? loss_update(metric, y_true, mu_expand_dims(y_pred, -1), weights) : mu_error_code();
 }
 
-static double root_result(const mu_metric *metric, const double *sums)
-{
-    return sqrt(mu__mean_result(metric, sums));
-}
+static double root_result(const mu_metric *metric, const double *sums) { return sqrt(mu__mean_result(metric, sums)); }
 
 static const mu_metric_ops root_ops = {
     .class = {"root_mean_squared_error", "RootMeanSquaredError", "mu_root_mean_squared_error_metric",
               MU_OPTIONS(mu_metric_name_args), name_fields, NULL},
-    .compares = true, .states = mu__mean_states, .update = root_update, .result = root_result,
+    .compares = true,
+    .states = mu__mean_states,
+    .update = root_update,
+    .result = root_result,
 };
 
 static mu_metric *metric_of_loss(const mu_metric_ops *ops, mu_loss *loss, const char *name)
 {
     if (mu__pending() || mu__need(loss, "mu_loss_metric: the loss") != MU_OK)
         return NULL;
-    mu_metric *metric =
-        mu__metric_make(ops, &(mu_metric_name_args){.size = sizeof(mu_metric_name_args), .name = name});
+    mu_metric *metric = mu__metric_make(ops, &(mu_metric_name_args){.size = sizeof(mu_metric_name_args), .name = name});
     if (metric)
         metric->loss = mu_retain(loss);
     return metric;
 }
 
-mu_metric *mu_loss_metric(mu_loss *loss)
-{
-    return metric_of_loss(&loss_ops, loss, mu_loss_name(loss));
-}
+mu_metric *mu_loss_metric(mu_loss *loss) { return metric_of_loss(&loss_ops, loss, mu_loss_name(loss)); }
 
 mu_metric *mu_root_mean_squared_error_metric(void)
 {
@@ -149,14 +152,14 @@ static mu_status check_accuracy(const mu_shape *labels, const mu_shape *predicti
         wanted.rank--;
     if (mu__shape_compatible(labels, &wanted))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT,
-                     "mu_%s: the labels have shape %s, the predictions %s; expected %s. Check the last axis of "
-                     "the "
-                     "labels and the number of units of the last layer",
-                     what, mu__shape_text(labels, seen), mu__shape_text(predictions, other),
-                     how == BINARY ? "one label of 0 or 1 for each prediction"
-                                   : "one class number for each row of predictions, or a column of labels for each "
-                                     "column of predictions");
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "mu_%s: the labels have shape %s, the predictions %s; expected %s. Check the last axis of the labels and the "
+        "number of units of the last layer",
+        what, mu__shape_text(labels, seen), mu__shape_text(predictions, other),
+        how == BINARY
+            ? "one label of 0 or 1 for each prediction"
+            : "one class number for each row of predictions, or a column of labels for each column of predictions");
 }
 
 // 1 where a prediction over the threshold has label 1, or another has label 0.
@@ -193,8 +196,9 @@ static mu_status accuracy(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pre
     const double threshold = ((const mu_threshold_args *)metric->args)->threshold;
     if (check_accuracy(&y_true->shape, &y_pred->shape, how, metric->ops->class.name) != MU_OK)
         return mu_error_code();
-    mu_tensor *right = how == BINARY ? right_decisions(y_true, y_pred, threshold)
-                       : how == SPARSE ? right_classes(y_true, y_pred) : right_columns(y_true, y_pred);
+    mu_tensor *right = how == BINARY   ? right_decisions(y_true, y_pred, threshold)
+                       : how == SPARSE ? right_classes(y_true, y_pred)
+                                       : right_columns(y_true, y_pred);
     mu_tensor *values = mu_cast(right, mu__floatx());
     // Each sample of binary outputs counts once, by the share of its outputs that are right.
     if (values && how == BINARY && mu_tensor_dim(values, -1) != 1 && !weigh_outputs(weights, values))
@@ -205,8 +209,7 @@ static mu_status accuracy(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pre
 static mu_status accuracy_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
 {
     const mu_shape *shape = &y_pred->shape;
-    return accuracy(metric, y_true, y_pred, weights,
-                    shape->rank < 2 ? SPARSE : comparison_of(&y_true->shape, shape));
+    return accuracy(metric, y_true, y_pred, weights, shape->rank < 2 ? SPARSE : comparison_of(&y_true->shape, shape));
 }
 
 static mu_status binary_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
@@ -225,11 +228,10 @@ static mu_status categorical_update(mu_metric *metric, mu_tensor *y_true, mu_ten
 }
 
 // Keras's classes that compare classes have no threshold, so their configuration has none.
-#define THRESHOLD_FIELDS(of_classes)                                                                         \
-    {                                                                                                        \
+#define THRESHOLD_FIELDS(of_classes)                                                                                \
+    {                                                                                                               \
         MU_FIELD(mu_threshold_args, threshold, DOUBLE, .limit = MU_FRACTION, .number = .5, .internal = of_classes), \
-        MU_FIELD(mu_threshold_args, name, NAME),                                                             \
-        {0},                                                                                                 \
+            MU_FIELD(mu_threshold_args, name, NAME), {0},                                                           \
     }
 static const mu_field threshold_fields[] = THRESHOLD_FIELDS(false), class_fields[] = THRESHOLD_FIELDS(true);
 
@@ -284,16 +286,21 @@ static mu_status equal_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y
     if (!labels)
         return mu_error_code();
     if (!mu__shape_compatible(&labels->shape, &y_pred->shape))
-        return mu__error(MU_INVALID_ARGUMENT, "metric '%s': the labels have shape %s, the predictions %s; expected one "
-                         "shape. mu_accuracy compares classes with probabilities", metric->name,
-                         mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "metric '%s': the labels have shape %s, the predictions %s; expected one shape. mu_accuracy "
+                         "compares classes with probabilities",
+                         metric->name, mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
     mu_tensor *values = mu_cast(mu_equal(labels, y_pred), mu__floatx());
     return values ? mu__mean_update(metric, values, weights) : mu_error_code();
 }
 
 static const mu_metric_ops equal_ops = {
     .class = {"accuracy", "Accuracy", "mu_accuracy_metric", MU_OPTIONS(mu_metric_name_args), name_fields, NULL},
-    .compares = true, .states = mu__mean_states, .update = equal_update, .result = mu__mean_result, .maximized = true,
+    .compares = true,
+    .states = mu__mean_states,
+    .update = equal_update,
+    .result = mu__mean_result,
+    .maximized = true,
 };
 
 mu_metric *mu_accuracy_metric(const char *name)
@@ -303,9 +310,9 @@ mu_metric *mu_accuracy_metric(const char *name)
 
 // ---- Classes ------------------------------------------------------------------------------------
 
-#define ACCURACY(word, keras_class, args_type, args_fields, update_function)                              \
-    MU_METRIC(word, keras_class, args_type, args_fields, NULL, .states = mu__mean_states,                 \
-              .update = update_function, .result = mu__mean_result, .maximized = true)
+#define ACCURACY(word, keras_class, args_type, args_fields, update_function)                                         \
+    MU_METRIC(word, keras_class, args_type, args_fields, NULL, .states = mu__mean_states, .update = update_function, \
+              .result = mu__mean_result, .maximized = true)
 
 ACCURACY(binary_accuracy, "BinaryAccuracy", mu_threshold_args, threshold_fields, binary_update)
 ACCURACY(categorical_accuracy, "CategoricalAccuracy", mu_threshold_args, class_fields, categorical_update)
@@ -316,18 +323,23 @@ ACCURACY(sparse_top_k_categorical_accuracy, "SparseTopKCategoricalAccuracy", mu_
 
 static const mu_metric_ops accuracy_ops = {
     .class = {"accuracy", "acc", "mu_accuracy", MU_OPTIONS(mu_threshold_args), threshold_fields, NULL},
-    .compares = true, .states = mu__mean_states, .update = accuracy_update, .result = mu__mean_result,
+    .compares = true,
+    .states = mu__mean_states,
+    .update = accuracy_update,
+    .result = mu__mean_result,
     .maximized = true,
 };
 
-mu_metric *mu_accuracy(void)
-{
-    return mu__metric_make(&accuracy_ops, NULL);
-}
+mu_metric *mu_accuracy(void) { return mu__metric_make(&accuracy_ops, NULL); }
 
 const mu_metric_ops *const mu__mean_metrics[] = {
-    &accuracy_ops, &binary_accuracy_ops, &categorical_accuracy_ops, &sparse_categorical_accuracy_ops,
-    &top_k_categorical_accuracy_ops, &sparse_top_k_categorical_accuracy_ops, NULL,
+    &accuracy_ops,
+    &binary_accuracy_ops,
+    &categorical_accuracy_ops,
+    &sparse_categorical_accuracy_ops,
+    &top_k_categorical_accuracy_ops,
+    &sparse_top_k_categorical_accuracy_ops,
+    NULL,
 };
 
 // ---- Names --------------------------------------------------------------------------------------
@@ -353,8 +365,10 @@ static mu_metric *unknown_name(const char *name, const char *function)
             const size_t used = strlen(known);
             snprintf(known + used, sizeof known - used, "%s, ", (*ops)->class.name);
         }
-    mu__error(MU_INVALID_ARGUMENT, "%s: no metric is named '%.60s'; expected an object or one of %s"
-              "root_mean_squared_error, or a loss", function, name, known);
+    mu__error(MU_INVALID_ARGUMENT,
+              "%s: no metric is named '%.60s'; expected an object or one of %s"
+              "root_mean_squared_error, or a loss",
+              function, name, known);
     return NULL;
 }
 

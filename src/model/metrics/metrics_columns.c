@@ -9,7 +9,7 @@
 #include <math.h>
 #include <muster/ops.h>
 
-#define EPSILON 1e-7  // Keras's
+#define EPSILON 1e-7 // Keras's
 
 // Notes the number of columns of the first batch; later batches must have as many.
 static mu_status need_columns(mu_metric *metric, const mu_tensor *y_true, const mu_tensor *y_pred)
@@ -18,10 +18,10 @@ static mu_status need_columns(mu_metric *metric, const mu_tensor *y_true, const 
     const int64_t columns = mu_tensor_rank(y_pred) == 2 ? mu_tensor_dim(y_pred, 1) : MU_UNKNOWN;
     if (mu_tensor_rank(y_true) != 2 || columns == MU_UNKNOWN || mu_tensor_dim(y_true, 1) != columns ||
         (metric->columns > 0 && metric->columns != columns))
-        return mu__error(MU_INVALID_ARGUMENT, "metric '%s': the labels have shape %s, the predictions %s; expected "
-                         "[batch, outputs] for both, with the same outputs in every batch; mu_one_hot makes such "
-                         "labels of class numbers", metric->name,
-                         mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "metric '%s': the labels have shape %s, the predictions %s; expected [batch, outputs] for "
+                         "both, with the same outputs in every batch; mu_one_hot makes such labels of class numbers",
+                         metric->name, mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
     metric->columns = columns;
     return MU_OK;
 }
@@ -44,10 +44,9 @@ static int column_states(const mu_metric *metric, const char *const *names, int 
 static const char *const averages[] = {"micro", "macro", "weighted", NULL};
 
 // mu_f1_score_args and mu_fbeta_score_args begin with the same members.
-#define F_FIELDS(type)                                                         \
-    MU_FIELD(type, average, CHOICE, .choices = averages),                          \
-    MU_FIELD(type, threshold, DOUBLE, .limit = MU_FRACTION, .none = true),     \
-    MU_FIELD(type, name, NAME)
+#define F_FIELDS(type)                                    \
+    MU_FIELD(type, average, CHOICE, .choices = averages), \
+        MU_FIELD(type, threshold, DOUBLE, .limit = MU_FRACTION, .none = true), MU_FIELD(type, name, NAME)
 static const mu_field f1_fields[] = {F_FIELDS(mu_f1_score_args), {0}};
 static const mu_field fbeta_fields[] = {
     F_FIELDS(mu_fbeta_score_args),
@@ -57,8 +56,7 @@ static const mu_field fbeta_fields[] = {
 
 static int f_states(const mu_metric *metric, mu_metric_state *states)
 {
-    static const char *const names[] = {"true_positives", "false_positives", "false_negatives",
-                                        "intermediate_weights"};
+    static const char *const names[] = {"true_positives", "false_positives", "false_negatives", "intermediate_weights"};
     return column_states(metric, names, MU_COUNT(names), states);
 }
 
@@ -152,7 +150,7 @@ static int r2_states(const mu_metric *metric, mu_metric_state *states)
 static mu_tensor *with_column(mu_tensor *x, const mu_tensor *other)
 {
     return mu_tensor_rank(x) == 1 && mu_tensor_rank(other) == 2 && mu_tensor_dim(other, 1) == 1 ? mu_expand_dims(x, -1)
-                                                                                                 : x;
+                                                                                                : x;
 }
 
 static mu_status r2_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)

@@ -7,7 +7,7 @@
 
 #include <muster/ops.h>
 
-#define EPSILON 1e-7  // Keras's
+#define EPSILON 1e-7 // Keras's
 
 static const mu_field axis_fields[] = {
     MU_FIELD(mu_axis_args, axis, INT, .number = -1),
@@ -15,15 +15,9 @@ static const mu_field axis_fields[] = {
     {0},
 };
 
-static mu_tensor *mean_along(mu_tensor *x, int axis)
-{
-    return mu_reduce_mean(x, axis, .keep_dims = true);
-}
+static mu_tensor *mean_along(mu_tensor *x, int axis) { return mu_reduce_mean(x, axis, .keep_dims = true); }
 
-static mu_tensor *epsilon_of(const mu_tensor *x)
-{
-    return x ? mu_constant(mu_tensor_dtype(x), EPSILON) : NULL;
-}
+static mu_tensor *epsilon_of(const mu_tensor *x) { return x ? mu_constant(mu_tensor_dtype(x), EPSILON) : NULL; }
 
 static mu_tensor *unit_length(mu_tensor *x, int axis)
 {
@@ -65,9 +59,11 @@ static mu_status update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred,
     const int rank = mu_tensor_rank(y_pred), axis = ((const mu_axis_args *)metric->args)->axis;
     const int at = axis < 0 ? axis + rank : axis;
     if (!mu__shape_compatible(&y_true->shape, &y_pred->shape) || at < 0 || at >= rank)
-        return mu__error(MU_INVALID_ARGUMENT, "metric '%s': the labels have shape %s, the predictions %s, the axis is "
-                         "%d; expected one shape that has this axis", metric->name,
-                         mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other), axis);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "metric '%s': the labels have shape %s, the predictions %s, the axis is %d; expected one "
+                         "shape that has this axis",
+                         metric->name, mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other),
+                         axis);
     mu_tensor *labels = mu_cast(y_true, mu__floatx()), *predictions = mu_cast(y_pred, mu__floatx());
     mu_tensor *values = labels && predictions ? alike(labels, predictions, at) : NULL;
     return values ? mu__mean_update(metric, values, weights) : mu_error_code();
@@ -92,9 +88,12 @@ MU_METRIC(cosine_similarity, "CosineSimilarity", mu_axis_args, axis_fields, NULL
           .update = cosine_update, .result = mu__mean_result, .maximized = true)
 MU_METRIC(pearson_correlation, "PearsonCorrelation", mu_axis_args, axis_fields, NULL, .states = mu__mean_states,
           .update = pearson_update, .result = mu__mean_result, .maximized = true)
-MU_METRIC(concordance_correlation, "ConcordanceCorrelation", mu_axis_args, axis_fields, NULL,
-          .states = mu__mean_states, .update = concordance_update, .result = mu__mean_result, .maximized = true)
+MU_METRIC(concordance_correlation, "ConcordanceCorrelation", mu_axis_args, axis_fields, NULL, .states = mu__mean_states,
+          .update = concordance_update, .result = mu__mean_result, .maximized = true)
 
 const mu_metric_ops *const mu__correlation_metrics[] = {
-    &cosine_similarity_ops, &pearson_correlation_ops, &concordance_correlation_ops, NULL,
+    &cosine_similarity_ops,
+    &pearson_correlation_ops,
+    &concordance_correlation_ops,
+    NULL,
 };

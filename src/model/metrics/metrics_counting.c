@@ -10,8 +10,8 @@
 #include <muster/ops.h>
 #include <stdlib.h>
 
-#define NEG_INF -1e10  // Keras's: the prediction of a class that is not among the k largest
-#define EPSILON 1e-7   // Keras's: how far the ends of an area's thresholds lie outside 0 to 1
+#define NEG_INF -1e10 // Keras's: the prediction of a class that is not among the k largest
+#define EPSILON 1e-7  // Keras's: how far the ends of an area's thresholds lie outside 0 to 1
 
 // ---- Counts at thresholds -----------------------------------------------------------------------
 
@@ -21,15 +21,15 @@ static const char *const count_names[COUNTS] = {"true_positives", "false_positiv
 
 // Which outputs count, and how.
 typedef struct selection {
-    int top_k;                    // only the k largest predictions of a row; 0: all
-    int class_id;                 // only this column; -1: all
-    int64_t labels;               // separate counts for so many columns; 0: one count for all
-    mu_tensor *label_weights;     // of the columns; NULL: 1
+    int top_k;                // only the k largest predictions of a row; 0: all
+    int class_id;             // only this column; -1: all
+    int64_t labels;           // separate counts for so many columns; 0: one count for all
+    mu_tensor *label_weights; // of the columns; NULL: 1
 } selection;
 
 // A batch with one row for each decision: [decisions, 1], or [samples, 1, labels].
 typedef struct decisions {
-    mu_tensor *labels, *predictions, *weights;  // floats; weights may be NULL
+    mu_tensor *labels, *predictions, *weights; // floats; weights may be NULL
 } decisions;
 
 static mu_status need_binary(const mu_metric *metric, const mu_tensor *y_true, const mu_tensor *y_pred)
@@ -39,9 +39,10 @@ static mu_status need_binary(const mu_metric *metric, const mu_tensor *y_true, c
     const int64_t predictions = mu__elements_between(&y_pred->shape, 1, MU_MAX(y_pred->shape.rank, 1));
     if (labels == predictions)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "metric '%s': the labels have shape %s, the predictions %s; expected a label "
-                     "of 0 or 1 for each prediction; mu_one_hot makes such labels of class numbers", metric->name,
-                     mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "metric '%s': the labels have shape %s, the predictions %s; expected a label of 0 or 1 for each "
+                     "prediction; mu_one_hot makes such labels of class numbers",
+                     metric->name, mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
 }
 
 static mu_status need_columns(const mu_metric *metric, const selection *by, const mu_tensor *y_true,
@@ -56,10 +57,10 @@ static mu_status need_columns(const mu_metric *metric, const selection *by, cons
         return MU_OK;
     if (by->labels)
         snprintf(labels, sizeof labels, ", %lld in all", (long long)by->labels);
-    return mu__error(MU_INVALID_ARGUMENT, "metric '%s': the predictions have shape %s; expected [batch, classes] with "
-                     "more than class_id %d and at least top_k %d classes%s, and labels of the same shape",
-                     metric->name, mu__shape_text(&y_pred->shape, seen), by->class_id, by->top_k,
-                     labels);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "metric '%s': the predictions have shape %s; expected [batch, classes] with more than class_id %d "
+                     "and at least top_k %d classes%s, and labels of the same shape",
+                     metric->name, mu__shape_text(&y_pred->shape, seen), by->class_id, by->top_k, labels);
 }
 
 // x with the classes that are not among the k largest of their row far below every threshold.
@@ -100,7 +101,8 @@ static mu_status take_decisions(const mu_metric *metric, mu_tensor *y_true, mu_t
     if (by->label_weights)
         each = mu_multiply(each ? each : mu_ones_like(y_pred), by->label_weights);
     *out = (decisions){.labels = rows(mu_cast(mu_cast(y_true, MU_BOOL), mu__floatx()), by->labels),
-                       .predictions = rows(y_pred, by->labels), .weights = each ? rows(each, by->labels) : NULL};
+                       .predictions = rows(y_pred, by->labels),
+                       .weights = each ? rows(each, by->labels) : NULL};
     return mu_error_code();
 }
 
@@ -208,7 +210,7 @@ static mu_status precision_complete(void *arguments)
     mu_precision_args *args = arguments;
     MU_TRY(check_threshold(args->threshold, "mu_precision_metric or mu_recall_metric"));
     if (args->top_k > 0 && !gives_threshold(arguments))
-        args->threshold = NEG_INF;  // all of the k largest are positive
+        args->threshold = NEG_INF; // all of the k largest are positive
     else
         list_threshold(arguments);
     return MU_OK;
@@ -307,10 +309,7 @@ static mu_status recall_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *
     return count_shares(metric, y_true, y_pred, weights, (const int[]){0, -1, -1, 1});
 }
 
-static double quotient(double a, double b)
-{
-    return b > 0 ? a / b : 0;
-}
+static double quotient(double a, double b) { return b > 0 ? a / b : 0; }
 
 static int share_results(const mu_metric *metric, const double *sums, double *out)
 {
@@ -323,11 +322,10 @@ static int share_results(const mu_metric *metric, const double *sums, double *ou
 // ---- The best of one share where another is large enough ----------------------------------------
 
 // mu_precision_at_recall_args and its relatives have the same members.
-#define AT_FIELDS(type, value)                                                        \
-    MU_FIELD(type, value, DOUBLE, .limit = MU_FRACTION),                              \
-    MU_FIELD(type, num_thresholds, INT, .limit = MU_POSITIVE, .number = 200),         \
-    MU_FIELD(type, class_id, INT, .number = -1, .none = true),                        \
-    MU_FIELD(type, name, NAME)
+#define AT_FIELDS(type, value)                                                    \
+    MU_FIELD(type, value, DOUBLE, .limit = MU_FRACTION),                          \
+        MU_FIELD(type, num_thresholds, INT, .limit = MU_POSITIVE, .number = 200), \
+        MU_FIELD(type, class_id, INT, .number = -1, .none = true), MU_FIELD(type, name, NAME)
 static const mu_field at_recall_fields[] = {AT_FIELDS(mu_precision_at_recall_args, recall), {0}};
 static const mu_field at_precision_fields[] = {AT_FIELDS(mu_recall_at_precision_args, precision), {0}};
 static const mu_field at_specificity_fields[] = {AT_FIELDS(mu_sensitivity_at_specificity_args, specificity), {0}};
@@ -434,8 +432,9 @@ static mu_status auc_complete(void *arguments)
         return mu__error(MU_INVALID_ARGUMENT, "mu_auc_metric: num_thresholds is %d; it must be 2 or more",
                          args->num_thresholds);
     if (!args->multi_label && args->num_labels > 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_auc_metric: num_labels is %d, but multi_label is false; give "
-                         "multi_label = true for the mean of the labels' areas, or leave num_labels out",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_auc_metric: num_labels is %d, but multi_label is false; give multi_label = true for the "
+                         "mean of the labels' areas, or leave num_labels out",
                          args->num_labels);
     if (args->num_labels > 0 && args->n_label_weights > 0 && args->n_label_weights != args->num_labels)
         return mu__error(MU_INVALID_ARGUMENT, "mu_auc_metric: %d label_weights for %d labels; give one for each",
@@ -455,8 +454,8 @@ static int64_t auc_columns(const void *arguments)
 static int auc_states(const mu_metric *metric, mu_metric_state *states)
 {
     const mu_auc_args *args = metric->args;
-    const mu_shape shape = args->multi_label ? MU_SHAPE(args->num_thresholds, metric->columns)
-                                             : MU_SHAPE(args->num_thresholds);
+    const mu_shape shape =
+        args->multi_label ? MU_SHAPE(args->num_thresholds, metric->columns) : MU_SHAPE(args->num_thresholds);
     for (int i = 0; i < COUNTS; i++)
         states[i] = (mu_metric_state){.name = count_names[i], .shape = shape};
     return COUNTS;
@@ -485,10 +484,11 @@ static mu_status find_columns(const mu_metric *metric, const mu_tensor *y_pred, 
     *columns = metric->columns;
     if (*columns == 0 && mu_tensor_rank(y_pred) == 2 && mu_tensor_dim(y_pred, 1) != MU_UNKNOWN)
         *columns = mu_tensor_dim(y_pred, 1);
-    return *columns > 0 ? MU_OK
-                        : mu__error(MU_INVALID_ARGUMENT, "metric '%s': the predictions have shape %s; with multi_label "
-                                    "they must be [batch, labels]", metric->name,
-                                    mu__shape_text(&y_pred->shape, seen));
+    return *columns > 0
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "metric '%s': the predictions have shape %s; with multi_label they must be [batch, labels]",
+                           metric->name, mu__shape_text(&y_pred->shape, seen));
 }
 
 static mu_status auc_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
@@ -497,12 +497,13 @@ static mu_status auc_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_p
     const bool weigh = args->label_weights && !args->multi_label;
     int64_t columns;
     MU_TRY(find_columns(metric, y_pred, &columns));
-    const selection by = {.class_id = -1, .labels = args->multi_label ? columns : 0,
+    const selection by = {.class_id = -1,
+                          .labels = args->multi_label ? columns : 0,
                           .label_weights = weigh ? row_of(args->n_label_weights, args->label_weights) : NULL};
     decisions d;
     mu_tensor *probabilities = args->from_logits ? mu_sigmoid(y_pred) : y_pred;
     MU_TRY(probabilities ? take_decisions(metric, y_true, probabilities, weights, &by, &d) : mu_error_code());
-    metric->columns = columns;  // only now, so that a batch that is refused says nothing
+    metric->columns = columns; // only now, so that a batch that is refused says nothing
     double *thresholds = auc_thresholds(args);
     const mu_status status = count_all(metric, &d, args->num_thresholds, thresholds, args->multi_label);
     mu__free(thresholds);
@@ -527,7 +528,7 @@ static void point(const mu_auc_args *args, const counts *c, int i, double *x, do
     } else if (strcmp(args->curve, "PR") == 0) {
         *x = recall;
         *y = quotient(tp, tp + fp);
-    } else {  // Flach and Kull, "Precision-recall-gain curves: PR analysis done right", 2015
+    } else { // Flach and Kull, "Precision-recall-gain curves: PR analysis done right", 2015
         const double odds = quotient(tp + fn, tn + fp);
         *x = tp > 0 ? fmax(1 - odds * fn / tp, 0) : 0;
         *y = tp > 0 ? 1 - odds * fp / tp : 1;
@@ -541,7 +542,8 @@ static double riemann_area(const mu_auc_args *args, const counts *c)
         point(args, c, i, &x, &y);
         point(args, c, i + 1, &next_x, &next_y);
         const double height = strcmp(args->summation_method, "minoring") == 0   ? fmin(y, next_y)
-                              : strcmp(args->summation_method, "majoring") == 0 ? fmax(y, next_y) : (y + next_y) / 2;
+                              : strcmp(args->summation_method, "majoring") == 0 ? fmax(y, next_y)
+                                                                                : (y + next_y) / 2;
         area += (x - next_x) * height;
     }
     return area;
@@ -571,8 +573,12 @@ static double auc_result(const mu_metric *metric, const double *sums)
     const bool smooth = strcmp(args->curve, "PR") == 0 && strcmp(args->summation_method, "interpolation") == 0;
     double total = 0, weights = 0;
     for (int k = 0; k < labels; k++) {
-        const counts c = {.n = args->num_thresholds, .stride = labels, .tp = sums + k, .fp = sums + n + k,
-                          .tn = sums + 2 * n + k, .fn = sums + 3 * n + k};
+        const counts c = {.n = args->num_thresholds,
+                          .stride = labels,
+                          .tp = sums + k,
+                          .fp = sums + n + k,
+                          .tn = sums + 2 * n + k,
+                          .fn = sums + 3 * n + k};
         const double weight = args->multi_label && args->label_weights ? args->label_weights[k] : 1;
         total += weight * (smooth ? pr_area(&c) : riemann_area(args, &c));
         weights += weight;
@@ -584,14 +590,14 @@ static double auc_result(const mu_metric *metric, const double *sums)
 
 MU_METRIC(true_positives, "TruePositives", mu_count_args, count_fields, count_complete, .states = accumulator_states,
           .update = true_positives_update, .results = accumulator_results)
-MU_METRIC(false_positives, "FalsePositives", mu_count_args, count_fields, count_complete,
-          .states = accumulator_states, .update = false_positives_update, .results = accumulator_results)
+MU_METRIC(false_positives, "FalsePositives", mu_count_args, count_fields, count_complete, .states = accumulator_states,
+          .update = false_positives_update, .results = accumulator_results)
 MU_METRIC(true_negatives, "TrueNegatives", mu_count_args, count_fields, count_complete, .states = accumulator_states,
           .update = true_negatives_update, .results = accumulator_results)
-MU_METRIC(false_negatives, "FalseNegatives", mu_count_args, count_fields, count_complete,
-          .states = accumulator_states, .update = false_negatives_update, .results = accumulator_results)
-MU_METRIC(precision, "Precision", mu_precision_args, precision_fields, precision_complete,
-          .states = precision_states, .update = precision_update, .results = share_results, .maximized = true)
+MU_METRIC(false_negatives, "FalseNegatives", mu_count_args, count_fields, count_complete, .states = accumulator_states,
+          .update = false_negatives_update, .results = accumulator_results)
+MU_METRIC(precision, "Precision", mu_precision_args, precision_fields, precision_complete, .states = precision_states,
+          .update = precision_update, .results = share_results, .maximized = true)
 MU_METRIC(recall, "Recall", mu_precision_args, precision_fields, precision_complete, .states = recall_states,
           .update = recall_update, .results = share_results, .maximized = true)
 MU_METRIC(precision_at_recall, "PrecisionAtRecall", mu_precision_at_recall_args, at_recall_fields, NULL,
@@ -599,16 +605,25 @@ MU_METRIC(precision_at_recall, "PrecisionAtRecall", mu_precision_at_recall_args,
 MU_METRIC(recall_at_precision, "RecallAtPrecision", mu_recall_at_precision_args, at_precision_fields, NULL,
           .states = at_states, .update = at_update, .result = recall_at_precision, .maximized = true)
 MU_METRIC(sensitivity_at_specificity, "SensitivityAtSpecificity", mu_sensitivity_at_specificity_args,
-          at_specificity_fields, NULL, .states = at_states, .update = at_update,
-          .result = sensitivity_at_specificity, .maximized = true)
+          at_specificity_fields, NULL, .states = at_states, .update = at_update, .result = sensitivity_at_specificity,
+          .maximized = true)
 MU_METRIC(specificity_at_sensitivity, "SpecificityAtSensitivity", mu_specificity_at_sensitivity_args,
-          at_sensitivity_fields, NULL, .states = at_states, .update = at_update,
-          .result = specificity_at_sensitivity, .maximized = true)
+          at_sensitivity_fields, NULL, .states = at_states, .update = at_update, .result = specificity_at_sensitivity,
+          .maximized = true)
 MU_METRIC(auc, "AUC", mu_auc_args, auc_fields, auc_complete, .states = auc_states, .update = auc_update,
           .result = auc_result, .maximized = true, .by_column = true, .columns_of = auc_columns)
 
 const mu_metric_ops *const mu__counting_metrics[] = {
-    &true_positives_ops, &false_positives_ops, &true_negatives_ops, &false_negatives_ops, &precision_ops, &recall_ops,
-    &precision_at_recall_ops, &recall_at_precision_ops, &sensitivity_at_specificity_ops,
-    &specificity_at_sensitivity_ops, &auc_ops, NULL,
+    &true_positives_ops,
+    &false_positives_ops,
+    &true_negatives_ops,
+    &false_negatives_ops,
+    &precision_ops,
+    &recall_ops,
+    &precision_at_recall_ops,
+    &recall_at_precision_ops,
+    &sensitivity_at_specificity_ops,
+    &specificity_at_sensitivity_ops,
+    &auc_ops,
+    NULL,
 };

@@ -10,32 +10,28 @@
 #include <muster/ops.h>
 
 #define NO_CLASS INT_MIN
-#define EPSILON 1e-7  // Keras's
+#define EPSILON  1e-7 // Keras's
 
 // Keras's classes of means have no target classes, so their configuration has none (all_classes).
-#define IOU_FIELDS(all_classes)                                                               \
-    {                                                                                         \
-        MU_FIELD(mu_iou_args, num_classes, INT, .limit = MU_POSITIVE),                        \
-        MU_FIELD(mu_iou_args, target_class_ids, INTS, .limit = MU_NOT_NEGATIVE,               \
-                 .second = offsetof(mu_iou_args, n_target_class_ids), .internal = all_classes), \
-        MU_FIELD(mu_iou_args, ignore_class, INT, .number = NO_CLASS, .none = true),           \
-        MU_FIELD(mu_iou_args, dense_y_true, NOT, .keras = "sparse_y_true"),                   \
-        MU_FIELD(mu_iou_args, dense_y_pred, NOT, .keras = "sparse_y_pred"),                   \
-        MU_FIELD(mu_iou_args, axis, INT, .number = -1),                                       \
-        MU_FIELD(mu_iou_args, name, NAME),                                                    \
-        {0},                                                                                  \
+#define IOU_FIELDS(all_classes)                                                                     \
+    {                                                                                               \
+        MU_FIELD(mu_iou_args, num_classes, INT, .limit = MU_POSITIVE),                              \
+            MU_FIELD(mu_iou_args, target_class_ids, INTS, .limit = MU_NOT_NEGATIVE,                 \
+                     .second = offsetof(mu_iou_args, n_target_class_ids), .internal = all_classes), \
+            MU_FIELD(mu_iou_args, ignore_class, INT, .number = NO_CLASS, .none = true),             \
+            MU_FIELD(mu_iou_args, dense_y_true, NOT, .keras = "sparse_y_true"),                     \
+            MU_FIELD(mu_iou_args, dense_y_pred, NOT, .keras = "sparse_y_pred"),                     \
+            MU_FIELD(mu_iou_args, axis, INT, .number = -1), MU_FIELD(mu_iou_args, name, NAME), {0}, \
     }
 static const mu_field iou_fields[] = IOU_FIELDS(false), mean_iou_fields[] = IOU_FIELDS(true);
-#define ONE_HOT_FIELDS(all_classes)                                                           \
-    {                                                                                         \
-        MU_FIELD(mu_one_hot_iou_args, num_classes, INT, .limit = MU_POSITIVE),                \
-        MU_FIELD(mu_one_hot_iou_args, target_class_ids, INTS, .limit = MU_NOT_NEGATIVE,       \
-                 .second = offsetof(mu_one_hot_iou_args, n_target_class_ids), .internal = all_classes), \
-        MU_FIELD(mu_one_hot_iou_args, ignore_class, INT, .number = NO_CLASS, .none = true),   \
-        MU_FIELD(mu_one_hot_iou_args, sparse_y_pred, FLAG),                                   \
-        MU_FIELD(mu_one_hot_iou_args, axis, INT, .number = -1),                               \
-        MU_FIELD(mu_one_hot_iou_args, name, NAME),                                            \
-        {0},                                                                                  \
+#define ONE_HOT_FIELDS(all_classes)                                                                                 \
+    {                                                                                                               \
+        MU_FIELD(mu_one_hot_iou_args, num_classes, INT, .limit = MU_POSITIVE),                                      \
+            MU_FIELD(mu_one_hot_iou_args, target_class_ids, INTS, .limit = MU_NOT_NEGATIVE,                         \
+                     .second = offsetof(mu_one_hot_iou_args, n_target_class_ids), .internal = all_classes),         \
+            MU_FIELD(mu_one_hot_iou_args, ignore_class, INT, .number = NO_CLASS, .none = true),                     \
+            MU_FIELD(mu_one_hot_iou_args, sparse_y_pred, FLAG),                                                     \
+            MU_FIELD(mu_one_hot_iou_args, axis, INT, .number = -1), MU_FIELD(mu_one_hot_iou_args, name, NAME), {0}, \
     }
 static const mu_field one_hot_fields[] = ONE_HOT_FIELDS(false), one_hot_mean_fields[] = ONE_HOT_FIELDS(true);
 static const mu_field binary_fields[] = {
@@ -115,10 +111,7 @@ static int binary_iou_states(const mu_metric *metric, mu_metric_state *states)
     return matrix(2, states);
 }
 
-static mu_tensor *flat(mu_tensor *x)
-{
-    return mu_reshape(mu_cast(x, MU_I64), 1, (int64_t[]){-1});
-}
+static mu_tensor *flat(mu_tensor *x) { return mu_reshape(mu_cast(x, MU_I64), 1, (int64_t[]){-1}); }
 
 static mu_tensor *within(mu_tensor *numbers, int64_t classes)
 {
@@ -131,18 +124,19 @@ static mu_status add_pairs(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pr
                            int ignored)
 {
     char seen[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
-    if (y_true && y_pred && mu__elements_between(&y_true->shape, 1, MU_MAX(y_true->shape.rank, 1)) !=
-                                mu__elements_between(&y_pred->shape, 1, MU_MAX(y_pred->shape.rank, 1)))
-        return mu__error(MU_INVALID_ARGUMENT, "metric '%s': class numbers of labels have shape %s, of predictions %s; "
-                         "expected one shape. Predictions that have a number for each class need .dense_y_pred, such "
-                         "labels .dense_y_true", metric->name, mu__shape_text(&y_true->shape, seen),
-                         mu__shape_text(&y_pred->shape, other));
+    if (y_true && y_pred &&
+        mu__elements_between(&y_true->shape, 1, MU_MAX(y_true->shape.rank, 1)) !=
+            mu__elements_between(&y_pred->shape, 1, MU_MAX(y_pred->shape.rank, 1)))
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "metric '%s': class numbers of labels have shape %s, of predictions %s; expected one shape. "
+                         "Predictions that have a number for each class need .dense_y_pred, such labels .dense_y_true",
+                         metric->name, mu__shape_text(&y_true->shape, seen), mu__shape_text(&y_pred->shape, other));
     mu_tensor *row = flat(y_true), *column = flat(y_pred);
     mu_tensor *valid = mu_logical_and(within(row, classes), within(column, classes));
     if (ignored != NO_CLASS)
         valid = mu_logical_and(valid, mu_not_equal(row, mu_constant(MU_I64, ignored)));
     mu_tensor *cells = mu_add(mu_multiply(row, mu_constant(MU_I64, classes)), column);
-    cells = mu_where(valid, cells, mu_constant(MU_I64, -1));  // which the sum leaves out
+    cells = mu_where(valid, cells, mu_constant(MU_I64, -1)); // which the sum leaves out
     if (!cells)
         return mu_error_code();
     mu_tensor *floats = mu_cast(y_pred, mu__floatx());
@@ -161,8 +155,7 @@ static mu_status iou_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_p
 {
     const mu_iou_args *args = metric->args;
     return add_pairs(metric, class_of(y_true, args->dense_y_true, args->axis),
-                     class_of(y_pred, args->dense_y_pred, args->axis), weights, args->num_classes,
-                     args->ignore_class);
+                     class_of(y_pred, args->dense_y_pred, args->axis), weights, args->num_classes, args->ignore_class);
 }
 
 static mu_status one_hot_iou_update(mu_metric *metric, mu_tensor *y_true, mu_tensor *y_pred, mu_tensor *weights)
@@ -225,8 +218,8 @@ MU_METRIC(one_hot_iou, "OneHotIoU", mu_one_hot_iou_args, one_hot_fields, one_hot
           .update = one_hot_iou_update, .result = one_hot_iou_result, .maximized = true)
 MU_METRIC(one_hot_mean_iou, "OneHotMeanIoU", mu_one_hot_iou_args, one_hot_mean_fields, one_hot_mean_iou_complete,
           .states = iou_states, .update = one_hot_iou_update, .result = one_hot_iou_result, .maximized = true)
-MU_METRIC(binary_iou, "BinaryIoU", mu_binary_iou_args, binary_fields, binary_iou_complete,
-          .states = binary_iou_states, .update = binary_iou_update, .result = binary_iou_result, .maximized = true)
+MU_METRIC(binary_iou, "BinaryIoU", mu_binary_iou_args, binary_fields, binary_iou_complete, .states = binary_iou_states,
+          .update = binary_iou_update, .result = binary_iou_result, .maximized = true)
 
 const mu_metric_ops *const mu__iou_metrics[] = {
     &iou_ops, &mean_iou_ops, &one_hot_iou_ops, &one_hot_mean_iou_ops, &binary_iou_ops, NULL,

@@ -26,15 +26,9 @@ static void call_destroy(void *object)
 
 static mu_type call_type = {.name = "layer call", .destroy = call_destroy};
 
-bool mu__is_layer_tensor(const mu_tensor *tensor)
-{
-    return tensor->graph && mu__is(tensor->graph, &call_type);
-}
+bool mu__is_layer_tensor(const mu_tensor *tensor) { return tensor->graph && mu__is(tensor->graph, &call_type); }
 
-mu_layer_call *mu__call_of(const mu_tensor *tensor)
-{
-    return (mu_layer_call *)tensor->graph;
-}
+mu_layer_call *mu__call_of(const mu_tensor *tensor) { return (mu_layer_call *)tensor->graph; }
 
 bool mu__has_layer_tensor(const mu_value *value)
 {
@@ -76,8 +70,8 @@ mu_tensor *mu_input_with(const mu_input_args *given)
     if (mu__pending() || mu__fields_fill(&mu__input_layer_ops.class, &args, given) != MU_OK)
         return NULL;
     if (args.dtype && args.dtype != MU_STRING && !mu__dtype_ok(args.dtype)) {
-        mu__error(MU_INVALID_ARGUMENT, "mu_input: dtype is %d; it must be an element type, such as MU_F32, or "
-                  "MU_STRING", (int)args.dtype);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_input: dtype is %d; it must be an element type, such as MU_F32, or MU_STRING", (int)args.dtype);
         return NULL;
     }
     mu_layer_call *call = new_call(NULL, NULL, &(mu_call_context){.training_left_out = true});
@@ -92,7 +86,7 @@ mu_tensor *mu_input_with(const mu_input_args *given)
 typedef struct connection {
     mu_layer *layer;
     const mu_call_context *context;
-    bool masked;  // the arguments are a list of the inputs and their masks, not the inputs alone
+    bool masked; // the arguments are a list of the inputs and their masks, not the inputs alone
 } connection;
 
 static mu_value *trace_call(mu_value *arguments, void *arg)
@@ -100,7 +94,8 @@ static mu_value *trace_call(mu_value *arguments, void *arg)
     const connection *c = arg;
     if (!c->masked)
         return mu__layer_call(c->layer, arguments, c->context, NULL);
-    const mu_call_context context = {.training = c->context->training, .mask = mu_value_at(arguments, 1),
+    const mu_call_context context = {.training = c->context->training,
+                                     .mask = mu_value_at(arguments, 1),
                                      .reverse = c->context->reverse,
                                      .training_left_out = c->context->training_left_out};
     return mu__layer_call(c->layer, mu_value_at(arguments, 0), &context, NULL);
@@ -157,7 +152,7 @@ mu_value *mu__layer_connect(mu_layer *layer, mu_value *inputs, const mu_call_con
     if (status == MU_OK)
         status = mu__trace_run(mu_layer_name(layer), trace_call, &c, arguments, specs, true, &traced);
     mu__host_shapes_end(outer);
-    mu__losses_begin(layer);  // those of the trace end with it
+    mu__losses_begin(layer); // those of the trace end with it
     mu_layer_call *call = status == MU_OK ? new_call(layer, inputs, context) : NULL;
     if (call)
         outputs = outputs_of(call, traced.outputs);
@@ -213,8 +208,10 @@ static mu_status visit_call(mu_functional *f, const mu_tensor *tensor)
         return MU_OK;
     if (leaf_of(f->inputs, tensor) < 0) {
         if (!call->layer)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: an output depends on the input '%s', which is not "
-                             "among the model's inputs; add it to .inputs", call->name ? call->name : "mu_input");
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_model_new: an output depends on the input '%s', which is not among the model's "
+                             "inputs; add it to .inputs",
+                             call->name ? call->name : "mu_input");
         MU_TRY(visit(f, call->inputs));
         if (call->mask)
             MU_TRY(visit(f, call->mask));
@@ -262,8 +259,10 @@ static mu_tensor *value_in_run(const mu_functional_run *r, const mu_tensor *tens
         return leaf_at(r->given, input);
     const int index = mu__call_index(r->f, mu__call_of(tensor));
     if (!r->values[index])
-        mu__error(MU_FAILED_PRECONDITION, "the model needs another output of layer '%s', whose output is one of the "
-                  "model's inputs; add it to .inputs", mu_layer_name(mu__call_of(tensor)->layer));
+        mu__error(MU_FAILED_PRECONDITION,
+                  "the model needs another output of layer '%s', whose output is one of the model's inputs; add it to "
+                  ".inputs",
+                  mu_layer_name(mu__call_of(tensor)->layer));
     return r->values[index] ? leaf_at(r->values[index], tensor->node->id) : NULL;
 }
 
@@ -356,9 +355,10 @@ static mu_status need_inputs(const mu_functional *f, int n, int seen)
     char names[MU_NAME_LIST_TEXT];
     mu__name_list_text(&f->input_names, names);
     return seen == n ? MU_OK
-                     : mu__error(MU_INVALID_ARGUMENT, "the model has %d input%s and was given %d tensor%s; give them "
-                                 "in the order of .inputs, or as a map with the keys %s", n, n == 1 ? "" : "s", seen,
-                                 seen == 1 ? "" : "s", names);
+                     : mu__error(MU_INVALID_ARGUMENT,
+                                 "the model has %d input%s and was given %d tensor%s; give them in the order of "
+                                 ".inputs, or as a map with the keys %s",
+                                 n, n == 1 ? "" : "s", seen, seen == 1 ? "" : "s", names);
 }
 
 // A tensor in the type of input i, whose shape it must have. In a step there are unused values in place of strings,
@@ -434,7 +434,10 @@ static const mu_field functional_fields[] = {MU_FIELD(functional_args, name, NAM
 
 const mu_layer_ops mu__functional_ops = {
     .class = {"functional", "Functional", "mu_model_new", MU_OPTIONS(functional_args), functional_fields, NULL},
-    .takes_integers = true, .takes_several = true, .call = functional_call, .release = functional_release,
+    .takes_integers = true,
+    .takes_several = true,
+    .call = functional_call,
+    .release = functional_release,
 };
 
 // ---- Making the model ---------------------------------------------------------------------------
@@ -444,16 +447,17 @@ static mu_status check_nest(const mu_value *nest, const char *what)
     const int n = mu__value_flatten(nest, NULL, 0);
     mu_object *leaves[MU_MAX_MODEL_INPUTS];
     if (n < 1 || n > MU_MAX_MODEL_INPUTS)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: %d %s; a model has 1 to %d", n, what,
-                         MU_MAX_MODEL_INPUTS);
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: %d %s; a model has 1 to %d", n, what, MU_MAX_MODEL_INPUTS);
     mu__value_flatten(nest, leaves, MU_MAX_MODEL_INPUTS);
     if (mu__is(leaves[0], &mu__value_type))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: a list or map is given in the place of one tensor; give "
-                         "several as .%s", what);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_model_new: a list or map is given in the place of one tensor; give several as .%s", what);
     for (int i = 0; i < n; i++)
         if (!mu__is(leaves[i], &mu__tensor_type) || !mu__is_layer_tensor((mu_tensor *)leaves[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_model_new: element %d of the %s is not a tensor of mu_input, nor "
-                             "what a layer returned for one", i, what);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "mu_model_new: element %d of the %s is not a tensor of mu_input, nor what a layer returned for one", i,
+                what);
     return MU_OK;
 }
 

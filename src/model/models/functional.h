@@ -9,30 +9,36 @@
 // the call alive; the call keeps its inputs.
 struct mu_layer_call {
     mu_object object;
-    mu_layer *layer;    // retained; NULL: an input
-    mu_value *inputs;   // nest of layer tensors and constants; retained; NULL: an input
-    mu_value *mask;     // the caller's masks of the inputs, such a nest too; retained; NULL: those that the inputs have
-    bool reverse;       // called with .reverse
-    bool has_mode, training;  // the mode that the call was given, for runs that are given none
-    int64_t moment;     // calls that were made later have larger numbers
-    mu_graph *graph;    // one `input` node per output
-    char *name;         // of an input; owned
+    mu_layer *layer;  // retained; NULL: an input
+    mu_value *inputs; // nest of layer tensors and constants; retained; NULL: an input
+    mu_value *mask;   // the caller's masks of the inputs, such a nest too; retained; NULL: those that the inputs have
+    bool reverse;     // called with .reverse
+    bool has_mode, training; // the mode that the call was given, for runs that are given none
+    int64_t moment;          // calls that were made later have larger numbers
+    mu_graph *graph;         // one `input` node per output
+    char *name;              // of an input; owned
 };
 
 // An operation of a model: a layer, with all of its calls, or an input.
 typedef struct mu_operation {
-    mu_layer *layer;             // NULL: an input
-    const mu_layer_call *call;   // of an input, else the first
-    int number;                  // among Keras's operations, which may include some that Muster does not have
+    mu_layer *layer;           // NULL: an input
+    const mu_layer_call *call; // of an input, else the first
+    int number;                // among Keras's operations, which may include some that Muster does not have
 } mu_operation;
 // The calls of a model, in an order in which each finds its inputs: the state of a layer of mu__functional_ops.
 typedef struct mu_functional {
-    mu_value *inputs, *outputs;  // nests of layer tensors; retained
-    mu_name_list input_names, output_names;  // of the leaves of both
-    struct { mu_layer_call **items; size_t n, capacity; } calls;  // retained; those of the inputs first
-    size_t n_inputs;             // how many of the calls made the inputs
+    mu_value *inputs, *outputs;             // nests of layer tensors; retained
+    mu_name_list input_names, output_names; // of the leaves of both
+    struct {
+        mu_layer_call **items;
+        size_t n, capacity;
+    } calls;         // retained; those of the inputs first
+    size_t n_inputs; // how many of the calls made the inputs
     // The operations in the order of the configuration that the model was made of, which is Keras's; else empty.
-    struct { mu_operation *items; size_t n, capacity; } order;
+    struct {
+        mu_operation *items;
+        size_t n, capacity;
+    } order;
 } mu_functional;
 
 // mu__calls_in_training returns whether the layer is or has a functional model with a call that was given the training
@@ -42,8 +48,8 @@ bool mu__calls_in_training(const mu_layer *layer);
 // One run of a model: what each call returned, and the masks (functional.c).
 typedef struct mu_functional_run {
     const mu_functional *f;
-    mu_value *given, *given_mask;  // in the structure of f->inputs; the latter may be NULL
-    mu_value **values, **masks;    // [f->calls.n]; NULL: not called, no mask
+    mu_value *given, *given_mask; // in the structure of f->inputs; the latter may be NULL
+    mu_value **values, **masks;   // [f->calls.n]; NULL: not called, no mask
 } mu_functional_run;
 // mu__functional_take makes `given` of what the model was given: in order or by name, each in the type of its input.
 mu_status mu__functional_take(mu_functional_run *r, const mu_value *given, const mu_value *mask);
@@ -76,19 +82,27 @@ const mu_layer_call *mu__nth_call(const mu_functional *f, const mu_layer *layer,
 
 // A call while Keras's order is computed: of an input, a layer, or an operation that computes a mask.
 typedef struct mu_order_node {
-    mu_layer *layer;             // NULL: an input, or an operation that computes a mask
-    const mu_layer_call *call;   // NULL: computes a mask, or of a sequential model
-    struct { int *items; size_t n, capacity; } parents;  // nodes, in the order of the arguments
-    int mask;                    // node that computes the mask of the first n_masked outputs
+    mu_layer *layer;           // NULL: an input, or an operation that computes a mask
+    const mu_layer_call *call; // NULL: computes a mask, or of a sequential model
+    struct {
+        int *items;
+        size_t n, capacity;
+    } parents; // nodes, in the order of the arguments
+    int mask;  // node that computes the mask of the first n_masked outputs
     int n_masked;
 } mu_order_node;
 typedef struct mu_order_graph {
-    struct { mu_order_node *items; size_t n, capacity; } nodes;  // parents first
-    bool unknown;                // a layer takes a mask of which it is not known how Keras computes it
+    struct {
+        mu_order_node *items;
+        size_t n, capacity;
+    } nodes;      // parents first
+    bool unknown; // a layer takes a mask of which it is not known how Keras computes it
 } mu_order_graph;
 
 // Arguments of a call: outputs of nodes, and those that are masks that the program gave.
-typedef struct mu_order_tensor { int node, output; } mu_order_tensor;
+typedef struct mu_order_tensor {
+    int node, output;
+} mu_order_tensor;
 typedef struct mu_order_call {
     mu_order_tensor inputs[MU_MAX_MODEL_INPUTS], masks[MU_MAX_MODEL_INPUTS];
     int n_inputs, n_masks;
@@ -123,11 +137,11 @@ mu_layer *mu__functional_from(const json_t *config, int depth);
 // Keras writes the operations with which it computes masks into a model; Muster's layers compute masks themselves
 // (mask_config.c). The search for them in the entries of a configuration, which belong to the caller:
 typedef struct mu_mask_search {
-    const json_t *layers;        // all entries
-    json_t *indices;             // by name: the index among them
-    json_t *sources;             // the layers that make masks
-    json_t *passing;             // by name: the layers that pass masks on
-    int steps;                   // that are left
+    const json_t *layers; // all entries
+    json_t *indices;      // by name: the index among them
+    json_t *sources;      // the layers that make masks
+    json_t *passing;      // by name: the layers that pass masks on
+    int steps;            // that are left
 } mu_mask_search;
 // mu__mask_search_begin makes a search; end it, whether it failed or not. mu__mask_search_passes says that a layer may
 // pass a mask on. mu__is_mask_operation returns whether an operation is of those that Keras computes masks with, as far

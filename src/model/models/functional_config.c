@@ -33,7 +33,7 @@ typedef struct writer {
     const mu_layer *model;
     const mu_functional *f;
     mu_operation_list operations;
-    char **names;                // [operations.n] of inputs; NULL: that of the layer
+    char **names; // [operations.n] of inputs; NULL: that of the layer
 } writer;
 
 static int operation_of(const writer *w, const mu_layer_call *call)
@@ -56,7 +56,8 @@ static bool is_taken(const mu_operation_list *operations, char *const *names, co
     for (size_t i = 0; i < operations->n; i++) {
         const mu_operation *operation = &operations->items[i];
         const char *other = operation->layer ? mu_layer_name(operation->layer)
-                            : names[i]       ? names[i] : operation->call->name;
+                            : names[i]       ? names[i]
+                                             : operation->call->name;
         if (other && strcmp(other, name) == 0)
             return true;
     }
@@ -114,8 +115,8 @@ static json_t *shape_json(const mu_shape *shape)
 {
     json_t *list = json_array();
     for (int i = 0; i < shape->rank; i++)
-        json_array_append_new(list, i == 0 || shape->dims[i] == MU_UNKNOWN ? json_null()
-                                                                           : json_integer(shape->dims[i]));
+        json_array_append_new(list,
+                              i == 0 || shape->dims[i] == MU_UNKNOWN ? json_null() : json_integer(shape->dims[i]));
     return list;
 }
 
@@ -126,8 +127,10 @@ static json_t *nest_json(const writer *w, const mu_value *nest, json_t *(*leaf)(
         const mu_tensor *tensor = (const mu_tensor *)nest->leaf;
         if (mu__is_layer_tensor(tensor) && operation_of(w, mu__call_of(tensor)) >= 0)
             return leaf(w, tensor);
-        mu__error(MU_UNIMPLEMENTED, "the model '%s' has a layer that is called on a constant, or on a tensor inside of "
-                  "another model, which its configuration cannot hold", mu_layer_name(w->model));
+        mu__error(MU_UNIMPLEMENTED,
+                  "the model '%s' has a layer that is called on a constant, or on a tensor inside of another model, "
+                  "which its configuration cannot hold",
+                  mu_layer_name(w->model));
         return NULL;
     }
     json_t *json = nest->keys ? json_object() : json_array();
@@ -214,8 +217,8 @@ static mu_status add_operands(const writer *w, const mu_layer_call *call, json_t
                  : mu__pending()                                   ? mu_error_code()
                                                                    : MU_RESOURCE_EXHAUSTED;
     }
-    if (status == MU_OK && (!(written = mu__operation_args(call->layer, tensors)) ||
-                            json_array_extend(args, written) != 0))
+    if (status == MU_OK &&
+        (!(written = mu__operation_args(call->layer, tensors)) || json_array_extend(args, written) != 0))
         status = mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the configuration of '%s'", mu_layer_name(w->model));
     json_decref(written);
     json_decref(tensors);

@@ -11,18 +11,21 @@
 // An operation while the order is computed. `index`: when the walk met it first.
 typedef struct ranked {
     mu_operation operation;
-    int node;            // of its first call
+    int node; // of its first call
     int depth, index;
 } ranked;
 
 // The walk: the nodes in the order in which they were finished, and the depth of each.
 typedef struct walk {
     mu_order_graph graph;
-    struct { ranked *items; size_t n, capacity; } operations;
-    int *finished;       // [n_finished] nodes
+    struct {
+        ranked *items;
+        size_t n, capacity;
+    } operations;
+    int *finished; // [n_finished] nodes
     int n_finished;
-    int *depths;         // [nodes]
-    bool *visited;       // [nodes]
+    int *depths;   // [nodes]
+    bool *visited; // [nodes]
 } walk;
 
 // An operation that computes a mask is called once.

@@ -13,24 +13,28 @@ enum { MOST_LAYERS = 20000 };
 // An operation of the configuration, and what its calls have returned so far.
 typedef struct operation {
     const char *name, *class_name;
-    mu_layer *layer;             // NULL: an input, or an operation that is left out
+    mu_layer *layer; // NULL: an input, or an operation that is left out
     const json_t *calls;
-    bool computes_mask;          // an operation that Keras computes masks with
-    bool needed;                 // one whose value the program uses too
-    struct { mu_value **items; size_t n, capacity; } outputs;
+    bool computes_mask; // an operation that Keras computes masks with
+    bool needed;        // one whose value the program uses too
+    struct {
+        mu_value **items;
+        size_t n, capacity;
+    } outputs;
 } operation;
 
 typedef struct reader {
     size_t n;
     operation *operations;
-    bool waits;                  // a call needs the output of one that has not been made
+    bool waits; // a call needs the output of one that has not been made
     mu_mask_search search;
 } reader;
 
 static mu_status wrong(const char *what)
 {
-    return mu__error(MU_INVALID_ARGUMENT, "the configuration of a functional model has %s; expected that of "
-                     "model.to_json() of Keras 3", what);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "the configuration of a functional model has %s; expected that of model.to_json() of Keras 3",
+                     what);
 }
 
 // The tensor that [operation, call, output] stands for; NULL without an error: it is not there yet. `end`: it is an
@@ -56,8 +60,9 @@ static mu_tensor *tensor_of(reader *r, const json_t *history, bool end)
             return (mu_tensor *)leaves[output];
         break;
     }
-    mu__error(MU_INVALID_ARGUMENT, "the configuration of a functional model refers to an output of '%.60s' that does "
-              "not exist", name ? name : "?");
+    mu__error(MU_INVALID_ARGUMENT,
+              "the configuration of a functional model refers to an output of '%.60s' that does not exist",
+              name ? name : "?");
     return NULL;
 }
 
@@ -65,7 +70,8 @@ static const json_t *history_of(const json_t *tensor)
 {
     const char *class_name = json_string_value(json_object_get(tensor, "class_name"));
     return class_name && strcmp(class_name, "__keras_tensor__") == 0
-               ? json_object_get(json_object_get(tensor, "config"), "keras_history") : NULL;
+               ? json_object_get(json_object_get(tensor, "config"), "keras_history")
+               : NULL;
 }
 
 static bool is_history(const json_t *value)
@@ -117,9 +123,7 @@ static bool says_nothing(const json_t *value)
     for (size_t i = 0; i < json_array_size(value); i++)
         if (!json_is_null(json_array_get(value, i)))
             return false;
-    json_object_foreach((json_t *)(uintptr_t)value, key, item)
-        if (!json_is_null(item))
-            return false;
+    json_object_foreach((json_t *)(uintptr_t)value, key, item) if (!json_is_null(item)) return false;
     return json_is_null(value) || json_is_false(value) || json_is_array(value) || is_map(value);
 }
 
@@ -190,18 +194,19 @@ static mu_status is_computed(reader *r, const operation *o, const json_t *call, 
 // The arguments of a call that has been read: its operands, in the order of the layers here (query, value, key, mask),
 // and the masks that the program gave.
 typedef struct arguments {
-    json_t *operands;                    // owned
-    bool further;                        // behind the first operand are first states, or weights
+    json_t *operands; // owned
+    bool further;     // behind the first operand are first states, or weights
     bool reverse;
-    bool has_mode, training;             // the mode of a run that is given none
+    bool has_mode, training; // the mode of a run that is given none
     const json_t *masks[MU_OPERAND_MASKS];
-    int n_masks;                         // up to the last one that is given
+    int n_masks; // up to the last one that is given
 } arguments;
 
 static mu_status refuse_argument(const operation *o, const char *key)
 {
-    return mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is called with '%.60s' in this configuration, which Muster's "
-                     "layer does not take", o->name, o->class_name, key);
+    return mu__error(MU_UNIMPLEMENTED,
+                     "'%.60s' (%.60s) is called with '%.60s' in this configuration, which Muster's layer does not take",
+                     o->name, o->class_name, key);
 }
 
 static void add_further(const json_t *value, arguments *out)
@@ -247,8 +252,8 @@ static mu_status add_keywords(reader *r, const operation *o, const json_t *call,
     add_second(o, out);
     json_object_foreach((json_t *)(uintptr_t)kwargs, key, value)
     {
-        const bool known = says_nothing(value) || mu__fields_call_option(&o->layer->ops->class, key) ||
-                           is_operand(o, key);
+        const bool known =
+            says_nothing(value) || mu__fields_call_option(&o->layer->ops->class, key) || is_operand(o, key);
         MU_TRY(is_computed(r, o, call, key, &computed));
         const int index = known ? -1 : mask_index(o, key);
         if (strcmp(key, "training") == 0 && json_is_boolean(value)) {
@@ -314,8 +319,8 @@ static mu_value *operands_of(reader *r, const json_t *args)
 static mu_status call_operation(reader *r, operation *o, const json_t *call)
 {
     mu_value *inputs = operands_of(r, json_object_get(call, "args"));
-    mu_value *outputs = inputs ? mu__layer_connect(o->layer, inputs, &(mu_call_context){.training_left_out = true})
-                               : NULL;
+    mu_value *outputs =
+        inputs ? mu__layer_connect(o->layer, inputs, &(mu_call_context){.training_left_out = true}) : NULL;
     return outputs ? MU_PUSH(&o->outputs, outputs) : mu_error_code();
 }
 
@@ -331,16 +336,18 @@ static mu_status make_call(reader *r, operation *o, const json_t *call)
     mu_status status = add_keywords(r, o, call, &a);
     const bool apart = mu__takes_operands(o->layer->ops) || a.further;
     if (status == MU_OK && !apart && json_array_size(a.operands) != 1)
-        status = mu__error(MU_UNIMPLEMENTED, "'%.60s' (%.60s) is called with %zu arguments in this configuration; "
-                           "Muster's layer takes one", o->name, o->class_name, json_array_size(a.operands));
+        status =
+            mu__error(MU_UNIMPLEMENTED,
+                      "'%.60s' (%.60s) is called with %zu arguments in this configuration; Muster's layer takes one",
+                      o->name, o->class_name, json_array_size(a.operands));
     mu_value *inputs =
         status == MU_OK ? nest_of(r, apart ? a.operands : json_array_get(a.operands, 0), false, 0) : NULL;
     mu_value *masks = inputs && a.n_masks > 0 ? given_masks(r, o, &a) : NULL;
     json_decref(a.operands);
     if (!inputs || (a.n_masks > 0 && !masks))
         return mu_error_code();
-    const mu_call_context context = {.training = a.training, .training_left_out = !a.has_mode, .mask = masks,
-                                     .reverse = a.reverse};
+    const mu_call_context context = {
+        .training = a.training, .training_left_out = !a.has_mode, .mask = masks, .reverse = a.reverse};
     mu_value *outputs = mu__layer_connect(o->layer, inputs, &context);
     return outputs ? MU_PUSH(&o->outputs, outputs) : mu_error_code();
 }
@@ -377,8 +384,10 @@ static mu_status take_call_options(json_t *json)
         for (size_t i = 0; i < json_array_size(calls); i++)
             with += json_is_true(json_object_get(json_object_get(json_array_get(calls, i), "kwargs"), options[k]));
         if (with > 0 && with < json_array_size(calls))
-            return mu__error(MU_UNIMPLEMENTED, "a layer is called with %s and without it in this configuration; in "
-                             "Muster it is an option of the layer", options[k]);
+            return mu__error(MU_UNIMPLEMENTED,
+                             "a layer is called with %s and without it in this configuration; in Muster it is an "
+                             "option of the layer",
+                             options[k]);
         if (with > 0)
             MU_TRY(mu__json_member(config, options[k], json_true()));
     }
@@ -448,8 +457,7 @@ static mu_status add_histories(const json_t *nest, json_t *out)
         return mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the outputs of a model");
     for (size_t i = 0; !is_history(nest) && i < json_array_size(nest); i++)
         MU_TRY(add_histories(json_array_get(nest, i), out));
-    json_object_foreach((json_t *)(uintptr_t)nest, key, value)
-        MU_TRY(add_histories(value, out));
+    json_object_foreach((json_t *)(uintptr_t)nest, key, value) MU_TRY(add_histories(value, out));
     return MU_OK;
 }
 
@@ -532,10 +540,11 @@ static mu_layer *read_model(reader *r, const json_t *config, int depth)
     if ((!inputs || !outputs) && !mu__pending())
         wrong("an input or output that does not exist");
     mu_model *model = outputs ? mu_model_new(.inputs = inputs, .outputs = outputs,
-                                             .name = json_string_value(json_object_get(config, "name"))) : NULL;
+                                             .name = json_string_value(json_object_get(config, "name")))
+                              : NULL;
     if (!model || keep_order(r, model->state) != MU_OK)
         return NULL;
-    model->frozen = json_is_false(json_object_get(config, "trainable"));  // its layers have entries of their own
+    model->frozen = json_is_false(json_object_get(config, "trainable")); // its layers have entries of their own
     return model;
 }
 

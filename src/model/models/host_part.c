@@ -39,7 +39,10 @@ mu_dtype mu__host_input_dtype(const mu_layer *layer, mu_dtype other)
 
 typedef struct host_run {
     mu_host_calls calls;
-    struct { mu_value **items; size_t n, capacity; } results;  // of each call; they belong to the pool
+    struct {
+        mu_value **items;
+        size_t n, capacity;
+    } results; // of each call; they belong to the pool
 } host_run;
 
 static mu_value *run_layer(host_run *h, const mu_layer *layer, mu_value *inputs, bool whole);
@@ -55,7 +58,7 @@ static mu_value *call_one(const mu_layer *layer, mu_value *inputs)
     return outputs;
 }
 
-enum { UNUSED, CALLED, USED };  // is not called; is called; and its output is used on the host
+enum { UNUSED, CALLED, USED }; // is not called; is called; and its output is used on the host
 
 // Marks the calls that made the tensors of a nest.
 static mu_status mark_used(const mu_functional *f, const mu_value *nest, char *marks)
@@ -136,10 +139,10 @@ static mu_value *run_layer(host_run *h, const mu_layer *layer, mu_value *inputs,
     if (layer->ops == &mu__sequential_ops)
         return run_sequential(h, layer, inputs, whole);
     if (layer->weights.n > 0 || layer->sublayers.n > 0 || (layer->ops->build && !layer->built)) {
-        mu__error(MU_FAILED_PRECONDITION, "a layer that looks values up follows layer '%s' (%s), which has weights or "
-                  "layers of its own, or is not built (mu_model_build). Look-ups run before the step and can follow "
-                  "only inputs and layers without weights; look the values up first, or in the function of "
-                  "mu_dataset_map",
+        mu__error(MU_FAILED_PRECONDITION,
+                  "a layer that looks values up follows layer '%s' (%s), which has weights or layers of its own, or is "
+                  "not built (mu_model_build). Look-ups run before the step and can follow only inputs and layers "
+                  "without weights; look the values up first, or in the function of mu_dataset_map",
                   mu_layer_name((mu_layer *)(uintptr_t)layer), layer->ops->class.keras);
         return NULL;
     }
@@ -180,8 +183,8 @@ static mu_value *divided(mu_value *element, mu_value *inputs, mu_value *results)
     mu_value *items[MU_MAX_MODEL_INPUTS], *numbers = without_strings(inputs);
     if (!numbers || n > MU_MAX_MODEL_INPUTS) {
         if (numbers)
-            mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d parts; expected inputs, labels and "
-                      "weights", n);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "an element of the dataset has %d parts; expected inputs, labels and weights", n);
         return NULL;
     }
     items[0] = mu_list(numbers, parts ? results : mu_list(results, MU_END), MU_END);
@@ -214,13 +217,10 @@ static mu_dataset *look_up_in(mu_model *model, mu_dataset *data)
 typedef struct host_creator {
     mu_object object;
     mu_model *model;
-    const mu_dataset_creator *inner;  // retained
+    const mu_dataset_creator *inner; // retained
 } host_creator;
 
-static void creator_destroy(void *object)
-{
-    mu_release((void *)(uintptr_t)((host_creator *)object)->inner);
-}
+static void creator_destroy(void *object) { mu_release((void *)(uintptr_t)((host_creator *)object)->inner); }
 
 static mu_type host_creator_type = {.name = "dataset creator with look-ups", .destroy = creator_destroy};
 
@@ -302,8 +302,8 @@ mu_value *mu__host_step_begin(mu_model *model, mu_value *batch, mu_host_results 
     items[0] = divided ? mu_value_at(divided, 0) : NULL;
     for (int i = 1; i < MU_MIN(n, MU_MAX_MODEL_INPUTS); i++)
         items[i] = mu_value_at(batch, i);
-    *results = (mu_host_results){.model = model, .inputs = items[0], .outside = true,
-                                 .values = divided ? results_of(divided, &alone) : NULL};
+    *results = (mu_host_results){
+        .model = model, .inputs = items[0], .outside = true, .values = divided ? results_of(divided, &alone) : NULL};
     mu_value *whole = mu__pending() ? NULL : alone ? items[0] : mu_list_of(n, items);
     if (!whole || list_calls(model, &results->calls) != MU_OK) {
         mu__free(results->calls.items);
@@ -324,9 +324,10 @@ void mu__host_step_end(mu_host_results *results)
 static bool is_same(const mu_object *a, const mu_object *b)
 {
     const mu_tensor *x = (const mu_tensor *)a, *y = (const mu_tensor *)b;
-    return a == b || (a && b && (x->node ? x->node == y->node && x->output == y->output
-                                         : x->buffer == y->buffer && x->offset == y->offset &&
-                                               mu__shape_equal(&x->shape, &y->shape)));
+    return a == b ||
+           (a && b &&
+            (x->node ? x->node == y->node && x->output == y->output
+                     : x->buffer == y->buffer && x->offset == y->offset && mu__shape_equal(&x->shape, &y->shape)));
 }
 
 // The tensors of a nest in the order of a model's inputs; returns how many there are.
@@ -354,11 +355,12 @@ static mu_status need_same(const mu_host_results *r, const mu_value *given, cons
     MU_TRY(mu_error_code());
     for (int i = 0; i < n; i++)
         if (marks[i] != UNUSED && !is_same(wanted[i], seen[i]))
-            return mu__error(MU_INVALID_ARGUMENT, "a step of the program's own calls the model '%s', which has "
-                             "look-ups, on inputs that are not those of the step's batch%s%s. Look-ups run before the "
-                             "step, on the batch's inputs; call the model on these, or look other values up in the "
-                             "function of mu_dataset_map", mu_layer_name((mu_layer *)(uintptr_t)r->model),
-                             f ? ": input " : "", f ? f->input_names.items[i] : "");
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "a step of the program's own calls the model '%s', which has look-ups, on inputs that are "
+                             "not those of the step's batch%s%s. Look-ups run before the step, on the batch's inputs; "
+                             "call the model on these, or look other values up in the function of mu_dataset_map",
+                             mu_layer_name((mu_layer *)(uintptr_t)r->model), f ? ": input " : "",
+                             f ? f->input_names.items[i] : "");
     return MU_OK;
 }
 
@@ -396,10 +398,7 @@ mu_host_results *mu__host_shapes_begin(mu_host_results *results)
     return outer;
 }
 
-void mu__host_shapes_end(mu_host_results *outer)
-{
-    mu__context()->host_results = outer;
-}
+void mu__host_shapes_end(mu_host_results *outer) { mu__context()->host_results = outer; }
 
 bool mu__host_shapes_only(void)
 {

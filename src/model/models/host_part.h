@@ -18,14 +18,14 @@ typedef struct mu_host_calls {
 
 // What the calls of look-ups return on this thread (mu_context.host_results).
 typedef struct mu_host_results {
-    bool shapes_only;          // the trace in progress is for shapes alone: nothing is looked up
+    bool shapes_only; // the trace in progress is for shapes alone: nothing is looked up
     mu_host_calls calls;
-    mu_value *values;          // a list: what each of the calls returned
+    mu_value *values; // a list: what each of the calls returned
     size_t next;
     // In a step of the program's own, only calls of this model on these inputs take the results; NULL: all calls do.
     const mu_layer *model;
     const mu_value *inputs;
-    bool outside;              // of a call of the model
+    bool outside; // of a call of the model
 } mu_host_results;
 
 // mu__has_host_part returns whether a layer, or a model with its models, has such layers.
@@ -48,7 +48,7 @@ void mu__host_leave(const mu_layer *layer);
 // mu__host_shapes_begin announces a trace for shapes alone; give its result to mu__host_shapes_end.
 mu_host_results *mu__host_shapes_begin(mu_host_results *results);
 void mu__host_shapes_end(mu_host_results *outer);
-bool mu__host_shapes_only(void);  // such a trace is in progress
+bool mu__host_shapes_only(void); // such a trace is in progress
 // mu__host_stand_in makes a tensor in such a trace that no op has computed, an input of its graph: look-ups run before
 // the step, and no op takes strings. Belongs to the pool; NULL on error.
 mu_tensor *mu__host_stand_in(const mu_spec *spec);

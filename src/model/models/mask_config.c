@@ -21,9 +21,9 @@ static bool is_one_of(const char *class_name, const char *const *classes)
 }
 
 // Operations that combine masks; those that make one of another tensor's shape.
-static const char *const combining[] = {"Any", "All", "LogicalOr", "LogicalAnd", "ExpandDims", "Concatenate", "Squeeze",
-                                        "Reshape", "Tile", "Repeat", "BroadcastTo", "Cast", "ConvertToTensor",
-                                        NULL};
+static const char *const combining[] = {"Any",         "All",     "LogicalOr",       "LogicalAnd", "ExpandDims",
+                                        "Concatenate", "Squeeze", "Reshape",         "Tile",       "Repeat",
+                                        "BroadcastTo", "Cast",    "ConvertToTensor", NULL};
 static const char *const shaping[] = {"ZerosLike", "OnesLike", NULL};
 
 static bool is_unequal(const json_t *operation)
@@ -35,9 +35,8 @@ static bool is_unequal(const json_t *operation)
 // Whether an operation is of a class that masks are computed with.
 static bool may_mask(const json_t *operation)
 {
-    return mu__is_operation_json(operation) &&
-           (is_unequal(operation) || is_one_of(class_of(operation), combining) ||
-            is_one_of(class_of(operation), shaping));
+    return mu__is_operation_json(operation) && (is_unequal(operation) || is_one_of(class_of(operation), combining) ||
+                                                is_one_of(class_of(operation), shaping));
 }
 
 static const json_t *history_of(const json_t *tensor)
@@ -58,8 +57,8 @@ static bool is_source(const json_t *layer, double *value)
 {
     const char *class_name = class_of(layer);
     const json_t *config = json_object_get(layer, "config");
-    const bool embeds = class_name && strcmp(class_name, "Embedding") == 0 &&
-                        json_is_true(json_object_get(config, "mask_zero"));
+    const bool embeds =
+        class_name && strcmp(class_name, "Embedding") == 0 && json_is_true(json_object_get(config, "mask_zero"));
     *value = embeds ? 0 : json_number_value(json_object_get(config, "mask_value"));
     return embeds || (class_name && strcmp(class_name, "Masking") == 0);
 }
@@ -125,13 +124,16 @@ bool mu__is_mask_operation(mu_mask_search *s, const json_t *operation)
 
 static mu_status no_memory(void)
 {
-    return mu__error(MU_RESOURCE_EXHAUSTED, "no memory for the search for masks in the configuration of a functional "
-                     "model");
+    return mu__error(MU_RESOURCE_EXHAUSTED,
+                     "no memory for the search for masks in the configuration of a functional model");
 }
 
 mu_status mu__mask_search_begin(mu_mask_search *s, const json_t *layers)
 {
-    *s = (mu_mask_search){.layers = layers, .steps = MOST_STEPS, .indices = json_object(), .sources = json_array(),
+    *s = (mu_mask_search){.layers = layers,
+                          .steps = MOST_STEPS,
+                          .indices = json_object(),
+                          .sources = json_array(),
                           .passing = json_object()};
     bool whole = s->indices && s->sources && s->passing;
     for (size_t i = 0; whole && i < json_array_size(layers); i++) {
@@ -175,8 +177,7 @@ static mu_status step_back(const mu_mask_search *s, const json_t *history, json_
     if (again)
         return MU_OK;
     MU_TRY(mu__operation_tensors(json_object_get(call, "args"), queue));
-    json_object_foreach(json_object_get(call, "kwargs"), key, value)
-        MU_TRY(mu__operation_tensors(value, queue));
+    json_object_foreach(json_object_get(call, "kwargs"), key, value) MU_TRY(mu__operation_tensors(value, queue));
     return MU_OK;
 }
 
@@ -190,8 +191,10 @@ static mu_status reach_sources(mu_mask_search *s, const json_t *operand, json_t 
         const json_t *entry = entry_named(s, name);
         double value;
         if (--s->steps < 0)
-            return mu__error(MU_RESOURCE_EXHAUSTED, "the masks in the configuration of a functional model take a "
-                             "search of more than %d steps; expected fewer layers that take masks", (int)MOST_STEPS);
+            return mu__error(MU_RESOURCE_EXHAUSTED,
+                             "the masks in the configuration of a functional model take a search of more than %d "
+                             "steps; expected fewer layers that take masks",
+                             (int)MOST_STEPS);
         if (entry && is_source(entry, &value)) {
             if (json_array_append(reached, (json_t *)(uintptr_t)entry) != 0)
                 return no_memory();

@@ -8,7 +8,7 @@
 #include "model/models/model.h"
 #include "model/training/training.h"
 
-enum { UNKNOWN = -2, NONE = -1 };  // instead of the node of a mask
+enum { UNKNOWN = -2, NONE = -1 }; // instead of the node of a mask
 
 static int mask_at(const mu_order_graph *g, mu_order_tensor tensor)
 {
@@ -55,8 +55,8 @@ static bool any_mask(const mu_order_graph *g, const mu_order_call *c)
 static bool takes_mask(const mu_layer *layer, int n_inputs)
 {
     static const mu_layer_ops *const takers[] = {
-        &mu__softmax_ops, &mu__batch_normalization_ops, &mu__global_average_pool1d_ops, &mu__bidirectional_ops,
-        &mu__time_distributed_ops, &mu__attention_ops, &mu__additive_attention_ops};
+        &mu__softmax_ops,          &mu__batch_normalization_ops, &mu__global_average_pool1d_ops, &mu__bidirectional_ops,
+        &mu__time_distributed_ops, &mu__attention_ops,           &mu__additive_attention_ops};
     if (n_inputs > 1 && (layer->ops == &mu__bidirectional_ops || mu__recurrent_of(layer)))
         return false;
     for (size_t i = 0; i < MU_COUNT(takers); i++)
@@ -96,7 +96,7 @@ static int made_mask(mu_order_graph *g, const mu_layer *layer, const mu_order_ca
     else if (recurrent)
         return recurrent->sequences ? first : NONE;
     else if (ops == &mu__attention_ops || ops == &mu__additive_attention_ops)
-        return first >= 0 ? add_operation(g, first, NONE) : first;  // convert_to_tensor
+        return first >= 0 ? add_operation(g, first, NONE) : first; // convert_to_tensor
     else if (ops->passes_mask)
         return c->n_inputs > 1 ? joined(g, c) : first;
     return NONE;

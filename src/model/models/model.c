@@ -20,9 +20,11 @@ mu_status mu__need_model(const mu_model *model, const char *function)
 {
     if (!model)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the model is NULL", function);
-    return model->trainer ? MU_OK
-                          : mu__error(MU_INVALID_ARGUMENT, "%s: '%s' is a layer, not a model; put it into a model with "
-                                      "mu_sequential or mu_model_new", function, mu_layer_name(model));
+    return model->trainer
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "%s: '%s' is a layer, not a model; put it into a model with mu_sequential or mu_model_new",
+                           function, mu_layer_name(model));
 }
 
 // ---- Calls --------------------------------------------------------------------------------------
@@ -66,7 +68,9 @@ static mu_value *call(const mu_call_args *given, const char *function)
         return NULL;
     // A call inside a layer's function that is given no mode has that of the layer, or none like it, as in Keras.
     mu_call_context context = {.training = left_out && inside ? mu__context()->training : args.training,
-                               .mask = mask_of(&args, inputs), .reverse = args.reverse, .training_left_out = left_out};
+                               .mask = mask_of(&args, inputs),
+                               .reverse = args.reverse,
+                               .training_left_out = left_out};
     if (mu__pending())
         return NULL;
     if (mu__has_layer_tensor(inputs) || (context.mask && mu__has_layer_tensor(context.mask)))
@@ -83,10 +87,7 @@ static mu_value *call(const mu_call_args *given, const char *function)
     return outputs;
 }
 
-mu_value *mu_call_values_with(const mu_call_args *args)
-{
-    return call(args, "mu_call_values");
-}
+mu_value *mu_call_values_with(const mu_call_args *args) { return call(args, "mu_call_values"); }
 
 mu_tensor *mu_call_with(const mu_call_args *args)
 {
@@ -134,8 +135,8 @@ mu_status mu_model_build(mu_model *model, int rank, const int64_t *dims)
         return mu_error_code();
     MU_TRY(mu__need_model(model, "mu_model_build"));
     if (rank < 0 || rank >= MU_MAX_RANK || (rank > 0 && !dims))
-        return mu__error(MU_INVALID_ARGUMENT, "mu_model_build: %s", rank > 0 && rank < MU_MAX_RANK
-                         ? "dims is NULL" : "the rank must be from 0 to 7");
+        return mu__error(MU_INVALID_ARGUMENT, "mu_model_build: %s",
+                         rank > 0 && rank < MU_MAX_RANK ? "dims is NULL" : "the rank must be from 0 to 7");
     mu_shape shape = {.rank = rank + 1, .dims = {MU_UNKNOWN}};
     for (int i = 0; i < rank; i++) {
         if (dims[i] < 1 && dims[i] != MU_UNKNOWN)
@@ -187,12 +188,6 @@ mu_value *mu_trainable_variables(mu_model *model)
     return variables_value(model, MU_WEIGHTS_TRAINABLE, "mu_trainable_variables");
 }
 
-mu_value *mu_model_weights(mu_model *model)
-{
-    return variables_value(model, MU_WEIGHTS_ALL, "mu_model_weights");
-}
+mu_value *mu_model_weights(mu_model *model) { return variables_value(model, MU_WEIGHTS_ALL, "mu_model_weights"); }
 
-int64_t mu_model_parameters(const mu_model *model)
-{
-    return model ? mu__layer_parameters(model, false) : 0;
-}
+int64_t mu_model_parameters(const mu_model *model) { return model ? mu__layer_parameters(model, false) : 0; }

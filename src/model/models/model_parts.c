@@ -66,9 +66,9 @@ static mu_tensor *new_input(const mu_model *model)
     const mu_layer *first = model->sublayers.items[0];
     if (first->ops == &mu__input_layer_ops)
         return mu_input_with(first->args);
-    mu_input_args args = {
-        .size = sizeof args,
-        .dtype = mu__host_input_dtype(model, mu__layer_takes_integers(model) ? MU_I32 : mu__floatx())};
+    mu_input_args args = {.size = sizeof args,
+                          .dtype =
+                              mu__host_input_dtype(model, mu__layer_takes_integers(model) ? MU_I32 : mu__floatx())};
     for (int d = 1; d < model->input.rank; d++)
         args.shape[d - 1] = model->input.dims[d];
     return mu_input_with(&args);
@@ -78,7 +78,10 @@ static mu_tensor *new_input(const mu_model *model)
 static mu_value *chain_layers(const mu_model *model)
 {
     const mu_call_context context = {.training_left_out = true};
-    struct { mu_value **items; size_t n, capacity; } values = {0};
+    struct {
+        mu_value **items;
+        size_t n, capacity;
+    } values = {0};
     mu_tensor *input = new_input(model);
     mu_value *value = input ? mu_of(input) : NULL, *list = NULL;
     bool whole = value && MU_PUSH(&values, value) == MU_OK;
@@ -101,8 +104,10 @@ static mu_value *chain_of(mu_model *model, const char *function)
     if (model->state)
         return model->state;
     if (!model->built) {
-        mu__error(MU_FAILED_PRECONDITION, "%s: the shape of the input of '%s' is not known yet; call mu_model_build, "
-                  "or let the model begin with mu_input_layer", function, mu_layer_name(model));
+        mu__error(MU_FAILED_PRECONDITION,
+                  "%s: the shape of the input of '%s' is not known yet; call mu_model_build, or let the model begin "
+                  "with mu_input_layer",
+                  function, mu_layer_name(model));
         return NULL;
     }
     mu_pool *pool = mu_pool_open();
@@ -131,8 +136,10 @@ static bool is_usable(const mu_model *model, const char *function)
     if (mu__pending() || mu__need_model(model, function) != MU_OK)
         return false;
     if (model->ops != &mu__functional_ops && model->ops != &mu__sequential_ops)
-        mu__error(MU_INVALID_ARGUMENT, "%s: the calls of '%s' are made in C, so it has no layer tensors; make such "
-                  "models with mu_model_new or mu_sequential", function, mu_layer_name(model));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: the calls of '%s' are made in C, so it has no layer tensors; make such models with mu_model_new "
+                  "or mu_sequential",
+                  function, mu_layer_name(model));
     return !mu__pending();
 }
 

@@ -15,8 +15,8 @@ static mu_value *sequential_call(mu_layer *layer, mu_value *inputs, const mu_cal
 {
     mu_value *value = inputs, *mask = context->mask;
     for (size_t i = 0; i < layer->sublayers.n && value; i++) {
-        const mu_call_context inner = {.training = context->training, .mask = mask,
-                                       .training_left_out = context->training_left_out};
+        const mu_call_context inner = {
+            .training = context->training, .mask = mask, .training_left_out = context->training_left_out};
         value = mu__layer_call(layer->sublayers.items[i], value, &inner, &mask);
     }
     mu_call_set_mask(context, mask);
@@ -25,7 +25,9 @@ static mu_value *sequential_call(mu_layer *layer, mu_value *inputs, const mu_cal
 
 const mu_layer_ops mu__sequential_ops = {
     .class = {"sequential", "Sequential", "mu_sequential", MU_OPTIONS(sequential_args), sequential_fields, NULL},
-    .takes_several = true, .call = sequential_call, .release = mu__sequential_release,
+    .takes_several = true,
+    .call = sequential_call,
+    .release = mu__sequential_release,
 };
 
 static mu_status check_layers(mu_layer *const *layers, int *n)

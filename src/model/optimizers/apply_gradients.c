@@ -20,15 +20,12 @@ typedef struct pairs {
     int n;
     mu_variable **variables;
     mu_gradient *gradients;
-    mu_tensor **magnitudes;        // of gradients that were slices; else NULL
-    mu_tensor *iterations;         // number of earlier calls
-    mu_tensor *earlier;            // number of earlier updates
+    mu_tensor **magnitudes; // of gradients that were slices; else NULL
+    mu_tensor *iterations;  // number of earlier calls
+    mu_tensor *earlier;     // number of earlier updates
 } pairs;
 
-static mu_tensor *whole(int64_t value)
-{
-    return mu_constant(MU_I64, (double)value);
-}
+static mu_tensor *whole(int64_t value) { return mu_constant(MU_I64, (double)value); }
 
 static mu_tensor *like(const mu_variable *variable, double value)
 {
@@ -43,10 +40,10 @@ static mu_status check_gradient(const mu_variable *variable, const mu_tensor *gr
     char expected[MU_SHAPE_TEXT], got[MU_SHAPE_TEXT];
     if (!gradient || (gradient->dtype == spec->dtype && mu__shape_compatible(&gradient->shape, &spec->shape)))
         return mu_error_code();
-    return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: the gradient for variable '%s' is %s %s; expected %s "
-                     "%s, as the variable is", variable->resource.name, mu_dtype_name(gradient->dtype),
-                     mu__shape_text(&gradient->shape, got), mu_dtype_name(spec->dtype),
-                     mu__shape_text(&spec->shape, expected));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_apply_gradients: the gradient for variable '%s' is %s %s; expected %s %s, as the variable is",
+                     variable->resource.name, mu_dtype_name(gradient->dtype), mu__shape_text(&gradient->shape, got),
+                     mu_dtype_name(spec->dtype), mu__shape_text(&spec->shape, expected));
 }
 
 static mu_status add_pair(pairs *p, const mu_value *gradient, mu_object *source)
@@ -60,8 +57,8 @@ static mu_status add_pair(pairs *p, const mu_value *gradient, mu_object *source)
         *g = (mu_gradient){.values = mu_at(gradient, 0), .indices = mu_at(gradient, 1)};
         return mu_error_code();
     }
-    g->dense = gradient->kind == MU_VALUE_VARIABLE ? mu_variable_read(mu_value_variable(gradient))
-                                                   : mu_value_tensor(gradient);
+    g->dense =
+        gradient->kind == MU_VALUE_VARIABLE ? mu_variable_read(mu_value_variable(gradient)) : mu_value_tensor(gradient);
     return check_gradient(variable, g->dense);
 }
 
@@ -89,8 +86,8 @@ static mu_status unscale(pairs *p)
         return MU_OK;
     for (int i = 0; i < p->n; i++) {
         mu_tensor **numbers = p->gradients[i].values ? &p->gradients[i].values : &p->gradients[i].dense;
-        mu_tensor *scale = p->scaling ? mu_cast(dynamic, p->variables[i]->resource.spec.dtype)
-                                      : like(p->variables[i], factor);
+        mu_tensor *scale =
+            p->scaling ? mu_cast(dynamic, p->variables[i]->resource.spec.dtype) : like(p->variables[i], factor);
         *numbers = mu_divide(*numbers, scale);
     }
     return mu_error_code();
@@ -98,8 +95,8 @@ static mu_status unscale(pairs *p)
 
 static mu_status clip(const pairs *p)
 {
-    const mu_clipping clipping = {.norm = p->args->clipnorm, .global_norm = p->args->global_clipnorm,
-                                  .value = p->args->clipvalue};
+    const mu_clipping clipping = {
+        .norm = p->args->clipnorm, .global_norm = p->args->global_clipnorm, .value = p->args->clipvalue};
     return mu__clip(&clipping, p->n, p->gradients);
 }
 
@@ -178,9 +175,12 @@ static mu_status update_one(const pairs *p, int i, mu_tensor *rate)
 {
     const mu_optimizer_ops *ops = p->optimizer->ops;
     const mu_dtype dtype = p->variables[i]->resource.spec.dtype;
-    mu_optimizer_update u = {.optimizer = p->optimizer, .variable = p->variables[i], .gradient = p->gradients[i],
+    mu_optimizer_update u = {.optimizer = p->optimizer,
+                             .variable = p->variables[i],
+                             .gradient = p->gradients[i],
                              .slots = mu__optimizer_slots(p->optimizer, p->variables[i]),
-                             .rate = mu_cast(rate, dtype), .earlier = p->earlier};
+                             .rate = mu_cast(rate, dtype),
+                             .earlier = p->earlier};
     u.step = mu_cast(mu_add(p->earlier, whole(1)), dtype);
     if (!u.slots || !u.step)
         return mu_error_code();
@@ -269,8 +269,9 @@ static mu_status update_with_mean(const pairs *given, mu_gradient *means)
     MU_TRY(update_all(&p));
     for (int i = 0; i < p.n; i++) {
         mu_tensor *zeros = mu_zeros_like(means[i].dense);
-        MU_TRY(zeros ? mu__variable_update(slot_of(&p, p.variables[i], p.optimizer->accumulator), MU_UPDATE_ASSIGN,
-                                           zeros) : mu_error_code());
+        MU_TRY(zeros
+                   ? mu__variable_update(slot_of(&p, p.variables[i], p.optimizer->accumulator), MU_UPDATE_ASSIGN, zeros)
+                   : mu_error_code());
     }
     return MU_OK;
 }
@@ -387,7 +388,7 @@ static mu_status update(pairs *p)
     const int every = p->args->gradient_accumulation_steps;
     p->iterations = mu_variable_read(p->optimizer->iterations);
     p->earlier = every ? mu_floor_divide(p->iterations, whole(every)) : p->iterations;
-    MU_TRY(mu__optimizer_build(p->optimizer, p->n, p->variables));  // makes the state, in the variables' order
+    MU_TRY(mu__optimizer_build(p->optimizer, p->n, p->variables)); // makes the state, in the variables' order
     MU_TRY(mu_error_code());
     return p->scaling ? take_step_if_finite(p) : take_step(p);
 }
@@ -397,10 +398,10 @@ static mu_status update(pairs *p)
 // What calls on workers leave for one update: a sum for each gradient, and for each magnitude.
 typedef struct left_gradients {
     mu_object object;
-    mu_optimizer *optimizer;       // as given to mu_apply_gradients; not retained: it clears this at its end
+    mu_optimizer *optimizer; // as given to mu_apply_gradients; not retained: it clears this at its end
     int n;
-    mu_variable **variables;       // [n] retained by the optimizer
-    mu_accumulator **sums;         // [2 * n] retained; NULL: nothing depends on the variable, or no magnitude
+    mu_variable **variables; // [n] retained by the optimizer
+    mu_accumulator **sums;   // [2 * n] retained; NULL: nothing depends on the variable, or no magnitude
 } left_gradients;
 
 static void left_destroy(void *object)
@@ -424,10 +425,7 @@ void mu__optimizer_forget_left(mu_optimizer *optimizer)
     mu__free(optimizer->left.items);
 }
 
-static mu_optimizer *given_optimizer(const pairs *p)
-{
-    return p->scaling ? p->scaling : p->optimizer;
-}
+static mu_optimizer *given_optimizer(const pairs *p) { return p->scaling ? p->scaling : p->optimizer; }
 
 // The update of one step, from the sums of its calls.
 static mu_status update_with_left(void *owner, mu_tensor *const *sums, mu_tensor *calls)
@@ -477,9 +475,9 @@ static mu_status fill_left(left_gradients *left, const pairs *p)
     left->n = p->n;
     memcpy(left->variables, p->variables, sizeof *left->variables * (size_t)p->n);
     for (int i = 0; i < 2 * p->n; i++)
-        if (left_tensor(p, i) && !(left->sums[i] = mu__deferred_accumulator(p->variables[i % p->n], i < p->n
-                                                                        ? "gradient" : "magnitude",
-                                                                        &p->variables[i % p->n]->resource.spec)))
+        if (left_tensor(p, i) &&
+            !(left->sums[i] = mu__deferred_accumulator(p->variables[i % p->n], i < p->n ? "gradient" : "magnitude",
+                                                       &p->variables[i % p->n]->resource.spec)))
             return mu_error_code();
     return MU_OK;
 }
@@ -494,11 +492,11 @@ static mu_status add_left(const pairs *p, left_gradients *left)
         return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: there is no gradient to apply");
     MU_TRY(MU_PUSH(&optimizer->left, &left->object));
     mu_retain(left);
-    const mu_deferred_site site = {.first = first, .n = 2 * left->n, .sums = left->sums, .update = update_with_left,
-                               .owner = &left->object};
+    const mu_deferred_site site = {
+        .first = first, .n = 2 * left->n, .sums = left->sums, .update = update_with_left, .owner = &left->object};
     if (mu__aggregation_add(mu_get_strategy(), &site) == MU_OK)
         return MU_OK;
-    mu_release(optimizer->left.items[--optimizer->left.n]);  // the next trace must not find it: no step would apply it
+    mu_release(optimizer->left.items[--optimizer->left.n]); // the next trace must not find it: no step would apply it
     return mu_error_code();
 }
 
@@ -554,7 +552,7 @@ mu_status mu_apply_gradients_with(const mu_apply_gradients_args *given)
     const mu_value *sources = args.variables ? args.variables : gradients->sources;
     if (!sources)
         return mu__error(MU_INVALID_ARGUMENT, "mu_apply_gradients: the gradients are not what mu_gradients returned; "
-                         "name the variables that they are for with .variables");
+                                              "name the variables that they are for with .variables");
     const size_t n = (size_t)mu__value_flatten(sources, NULL, 0) + 1;
     pairs p = {.optimizer = optimizer->inner ? optimizer->inner : optimizer,
                .scaling = optimizer->inner ? optimizer : NULL,
@@ -562,8 +560,8 @@ mu_status mu_apply_gradients_with(const mu_apply_gradients_args *given)
                .gradients = mu__calloc(n, sizeof *p.gradients),
                .magnitudes = mu__calloc(n, sizeof *p.magnitudes)};
     p.args = p.optimizer->args;
-    mu_status status = p.variables && p.gradients && p.magnitudes ? collect_pairs(&p, gradients, sources)
-                                                                  : MU_RESOURCE_EXHAUSTED;
+    mu_status status =
+        p.variables && p.gradients && p.magnitudes ? collect_pairs(&p, gradients, sources) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK)
         status = apply(&p);
     mu__free(p.variables);

@@ -27,20 +27,11 @@ mu_status mu__check_clipping(const mu_clipping *clipping, const char *function)
 }
 
 // The numbers of a gradient, wherever they belong.
-static mu_tensor **numbers_of(mu_gradient *gradient)
-{
-    return gradient->values ? &gradient->values : &gradient->dense;
-}
+static mu_tensor **numbers_of(mu_gradient *gradient) { return gradient->values ? &gradient->values : &gradient->dense; }
 
-static mu_tensor *like(const mu_tensor *tensor, double value)
-{
-    return mu_constant(tensor->dtype, value);
-}
+static mu_tensor *like(const mu_tensor *tensor, double value) { return mu_constant(tensor->dtype, value); }
 
-static mu_tensor *square_sum(mu_tensor *tensor)
-{
-    return mu_reduce_sum(mu_square(tensor), MU_ALL_AXES);
-}
+static mu_tensor *square_sum(mu_tensor *tensor) { return mu_reduce_sum(mu_square(tensor), MU_ALL_AXES); }
 
 static mu_tensor *by_norm(mu_tensor *tensor, double limit)
 {
@@ -76,8 +67,9 @@ mu_status mu__clip(const mu_clipping *clipping, int n, mu_gradient *gradients)
     mu_tensor *scale = clipping->global_norm ? global_scale(n, gradients, clipping->global_norm) : NULL;
     for (int i = 0; i < n && !mu__pending(); i++) {
         mu_tensor **numbers = numbers_of(&gradients[i]);
-        *numbers = scale ? mu_multiply(*numbers, mu_cast(scale, (*numbers)->dtype))
-                   : clipping->norm ? by_norm(*numbers, clipping->norm) : by_value(*numbers, clipping->value);
+        *numbers = scale            ? mu_multiply(*numbers, mu_cast(scale, (*numbers)->dtype))
+                   : clipping->norm ? by_norm(*numbers, clipping->norm)
+                                    : by_value(*numbers, clipping->value);
     }
     return mu_error_code();
 }

@@ -9,17 +9,18 @@
 
 #include <muster/ops.h>
 
-enum { STEP_COUNTER, DYNAMIC_SCALE };  // the scalars of the optimizer
+enum { STEP_COUNTER, DYNAMIC_SCALE }; // the scalars of the optimizer
 
 static mu_status complete(void *arguments)
 {
     const mu_loss_scale_args *args = arguments;
     if (!args->inner_optimizer)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_loss_scale_optimizer: inner_optimizer is NULL; give the optimizer "
-                         "that updates the variables");
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_loss_scale_optimizer: inner_optimizer is NULL; give the optimizer that updates the variables");
     if (args->inner_optimizer->inner)
         return mu__error(MU_INVALID_ARGUMENT, "mu_loss_scale_optimizer: inner_optimizer is a loss scale optimizer "
-                         "itself; give it to mu_compile as it is");
+                                              "itself; give it to mu_compile as it is");
     return MU_OK;
 }
 
@@ -34,8 +35,8 @@ static const mu_field fields[] = {
 static int scalars(const void *args, mu_optimizer_scalar *kinds)
 {
     kinds[STEP_COUNTER] = (mu_optimizer_scalar){.name = "step_counter", .dtype = MU_I64};
-    kinds[DYNAMIC_SCALE] = (mu_optimizer_scalar){.name = "dynamic_scale", .dtype = MU_F32,
-                                                 .initial = ((const mu_loss_scale_args *)args)->initial_scale};
+    kinds[DYNAMIC_SCALE] = (mu_optimizer_scalar){
+        .name = "dynamic_scale", .dtype = MU_F32, .initial = ((const mu_loss_scale_args *)args)->initial_scale};
     return 2;
 }
 
@@ -50,10 +51,7 @@ mu_optimizer *mu_loss_scale_optimizer_with(const mu_loss_scale_args *args)
     return mu__optimizer_make(&mu__loss_scale_ops, args);
 }
 
-mu_tensor *mu__loss_scale(const mu_optimizer *optimizer)
-{
-    return mu_variable_read(optimizer->scalars[DYNAMIC_SCALE]);
-}
+mu_tensor *mu__loss_scale(const mu_optimizer *optimizer) { return mu_variable_read(optimizer->scalars[DYNAMIC_SCALE]); }
 
 mu_status mu__loss_scale_update(mu_optimizer *optimizer, mu_tensor *finite)
 {

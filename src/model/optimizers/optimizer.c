@@ -34,11 +34,12 @@ mu_type mu__optimizer_type = {.name = "optimizer", .destroy = optimizer_destroy}
 
 static mu_status check_shared(const mu_optimizer_args *args, const char *function)
 {
-    const mu_clipping clipping = {.norm = args->clipnorm, .global_norm = args->global_clipnorm,
-                                  .value = args->clipvalue};
+    const mu_clipping clipping = {
+        .norm = args->clipnorm, .global_norm = args->global_clipnorm, .value = args->clipvalue};
     if (args->gradient_accumulation_steps == 1)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: gradient_accumulation_steps is 1; it must be 2 or more, or 0 for no "
-                         "accumulation", function);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: gradient_accumulation_steps is 1; it must be 2 or more, or 0 for no accumulation",
+                         function);
     return mu__check_clipping(&clipping, function);
 }
 
@@ -100,7 +101,8 @@ static mu_variable *scalar_state(const mu_optimizer *optimizer, const mu_optimiz
     mu_tensor *initial = full ? mu_constant(kind->dtype ? kind->dtype : mu__floatx(), kind->initial) : NULL;
     mu__trace_resume(suspended);
     mu_variable *variable = initial ? mu_variable_new(initial, full, .not_trainable = true,
-                                                      .aggregation = MU_AGGREGATION_ONLY_FIRST_REPLICA) : NULL;
+                                                      .aggregation = MU_AGGREGATION_ONLY_FIRST_REPLICA)
+                                    : NULL;
     mu__free(full);
     return mu_retain(variable);
 }
@@ -148,8 +150,9 @@ mu_variable *mu_optimizer_learning_rate(mu_optimizer *optimizer)
         return NULL;
     optimizer = optimizer->inner ? optimizer->inner : optimizer;
     if (!optimizer->learning_rate)
-        mu__error(MU_FAILED_PRECONDITION, "mu_optimizer_learning_rate: '%s' follows a schedule; "
-                  "mu_optimizer_current_rate returns its rate", mu__optimizer_name(optimizer));
+        mu__error(MU_FAILED_PRECONDITION,
+                  "mu_optimizer_learning_rate: '%s' follows a schedule; mu_optimizer_current_rate returns its rate",
+                  mu__optimizer_name(optimizer));
     return optimizer->learning_rate;
 }
 
@@ -179,8 +182,8 @@ static mu_status slice_slot(const mu_optimizer *optimizer, mu_variable *made, co
     if (!slice)
         return MU_OK;
     char *full = mu__sprintf("%s/%s/%s", mu__optimizer_name(optimizer), slice->full_name, slot);
-    const mu_status status = full ? mu__variable_set_slice(made, full, &slice->full_shape, slice->offset)
-                                  : MU_RESOURCE_EXHAUSTED;
+    const mu_status status =
+        full ? mu__variable_set_slice(made, full, &slice->full_shape, slice->offset) : MU_RESOURCE_EXHAUSTED;
     mu__free(full);
     return status;
 }
@@ -281,8 +284,10 @@ mu_status mu_optimizer_build(mu_optimizer *optimizer, mu_value *variables)
         mu__value_flatten(variables, leaves, n);
     for (int i = 0; status == MU_OK && i < n; i++)
         if (!mu__is(leaves[i], &mu__variable_type))
-            status = mu__error(MU_INVALID_ARGUMENT, "mu_optimizer_build: element %d is not a variable; give "
-                               "mu_trainable_variables(model), or a list of variables", i);
+            status = mu__error(MU_INVALID_ARGUMENT,
+                               "mu_optimizer_build: element %d is not a variable; give mu_trainable_variables(model), "
+                               "or a list of variables",
+                               i);
     mu_scope_change change;
     mu_scope_guard scope = mu__scope_open_apart(&change, optimizer->strategy);
     if (status == MU_OK)
@@ -372,14 +377,17 @@ static mu_status check_size(const char *option, const char *expression)
                          option, strlen(expression), expression, LONGEST);
     for (const char *at = expression; *at; at++) {
         if (*at == '{')
-            return mu__error(MU_INVALID_ARGUMENT, "%s is '%.60s', which has a '{'; write the repetition out, or use "
-                             "'*'", option, expression);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s is '%.60s', which has a '{'; write the repetition out, or use '*'", option,
+                             expression);
         if (*at == '+' && ++n_plus > MOST_PLUS)
             return mu__error(MU_INVALID_ARGUMENT, "%s is '%.60s', which has more than %d times '+'; use '*'", option,
                              expression, MOST_PLUS);
         if (*at == '\\' && at[1] && isalnum((unsigned char)*++at) && !strchr("wWsSbB", *at))
-            return mu__error(MU_INVALID_ARGUMENT, "%s is '%.60s', which has '\\%c'; a POSIX extended expression has "
-                             "only \\w, \\W, \\s, \\S, \\b and \\B: write digits as [0-9]", option, expression, *at);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s is '%.60s', which has '\\%c'; a POSIX extended expression has only \\w, \\W, \\s, "
+                             "\\S, \\b and \\B: write digits as [0-9]",
+                             option, expression, *at);
     }
     return MU_OK;
 }
@@ -426,8 +434,10 @@ mu_status mu_exclude_from_weight_decay_with(const mu_exclude_from_weight_decay_a
     MU_TRY(mu__need(args.optimizer, "mu_exclude_from_weight_decay: the optimizer"));
     mu_optimizer *optimizer = args.optimizer->inner ? args.optimizer->inner : args.optimizer;
     if (optimizer->variables.n > 0)
-        return mu__error(MU_FAILED_PRECONDITION, "mu_exclude_from_weight_decay: '%s' has updated variables already; "
-                         "call it before the first update", mu__optimizer_name(optimizer));
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "mu_exclude_from_weight_decay: '%s' has updated variables already; call it before the first update",
+            mu__optimizer_name(optimizer));
     if (args.names)
         MU_TRY(mu__expression_check("mu_exclude_from_weight_decay: names", args.names));
     char *names = args.names ? mu__strdup(args.names) : NULL;
@@ -485,8 +495,9 @@ mu_optimizer *mu__optimizer_from(const json_t *json)
     const char *class_name = json_string_value(json_object_get(json, "class_name"));
     if (!class_name || mu__optimizer_find(class_name) != &mu__loss_scale_ops)
         return mu__optimizer_of(json, "inner_optimizer");
-    mu__error(MU_INVALID_ARGUMENT, "inner_optimizer: a LossScaleOptimizer scales the loss of another one; give an "
-              "optimizer of another class");
+    mu__error(
+        MU_INVALID_ARGUMENT,
+        "inner_optimizer: a LossScaleOptimizer scales the loss of another one; give an optimizer of another class");
     return NULL;
 }
 

@@ -33,15 +33,15 @@ mu_status mu__clip(const mu_clipping *clipping, int n, mu_gradient *gradients);
 enum { MU_MAX_SLOTS = 5, MU_MAX_OPTIMIZER_SCALARS = 2 };
 
 typedef struct mu_optimizer_slot {
-    const char *name;            // Keras's name
+    const char *name; // Keras's name
     double initial;
-    int without;                 // the variable's axis that the slot lacks, from the end: -1, -2; 0: none is lacking
+    int without; // the variable's axis that the slot lacks, from the end: -1, -2; 0: none is lacking
 } mu_optimizer_slot;
 
 // A scalar that an optimizer keeps besides its slots.
 typedef struct mu_optimizer_scalar {
     const char *name;
-    mu_dtype dtype;              // MU_DTYPE_DEFAULT: that of mu_set_floatx
+    mu_dtype dtype; // MU_DTYPE_DEFAULT: that of mu_set_floatx
     double initial;
 } mu_optimizer_scalar;
 
@@ -49,11 +49,11 @@ typedef struct mu_optimizer_scalar {
 typedef struct mu_optimizer_update {
     mu_optimizer *optimizer;
     mu_variable *variable;
-    mu_variable *const *slots;   // in the order of the class's `slots`
-    mu_gradient gradient;        // the sum of all replicas; for update_slices this replica's slices
-    mu_tensor *magnitude;        // the class's magnitude of it; NULL if the class has none
-    mu_tensor *rate, *step;      // scalars: the learning rate; the number of this update, from 1
-    mu_tensor *earlier;          // int64 scalar: the number of earlier updates
+    mu_variable *const *slots; // in the order of the class's `slots`
+    mu_gradient gradient;      // the sum of all replicas; for update_slices this replica's slices
+    mu_tensor *magnitude;      // the class's magnitude of it; NULL if the class has none
+    mu_tensor *rate, *step;    // scalars: the learning rate; the number of this update, from 1
+    mu_tensor *earlier;        // int64 scalar: the number of earlier updates
 } mu_optimizer_update;
 
 typedef struct mu_optimizer_ops {
@@ -88,22 +88,31 @@ typedef struct mu_optimizer_ops {
 struct mu_optimizer {
     mu_object object;
     const mu_optimizer_ops *ops;
-    void *args;                  // begins with the members of mu_optimizer_args, except for a loss scale optimizer
-    mu_optimizer *inner;         // of a loss scale optimizer; retained. NULL: an optimizer that updates itself
-    mu_strategy *strategy;       // in whose scope it was made; retained
-    int n_slots;                 // of each variable
+    void *args;            // begins with the members of mu_optimizer_args, except for a loss scale optimizer
+    mu_optimizer *inner;   // of a loss scale optimizer; retained. NULL: an optimizer that updates itself
+    mu_strategy *strategy; // in whose scope it was made; retained
+    int n_slots;           // of each variable
     mu_optimizer_slot slot_kinds[MU_MAX_SLOTS];
-    int average, accumulator;    // which slots they are; -1: none
-    bool averages_in_place;      // variables and their averages are exchanged
-    mu_variable *iterations, *learning_rate;                        // learning_rate is NULL under a schedule
+    int average, accumulator;                // which slots they are; -1: none
+    bool averages_in_place;                  // variables and their averages are exchanged
+    mu_variable *iterations, *learning_rate; // learning_rate is NULL under a schedule
     int n_scalars;
     mu_optimizer_scalar scalar_kinds[MU_MAX_OPTIMIZER_SCALARS];
-    mu_variable *scalars[MU_MAX_OPTIMIZER_SCALARS];                 // NULL before the first step
-    struct { mu_variable **items; size_t n, capacity; } variables;  // in order of first use
-    struct { mu_variable **items; size_t n, capacity; } slots;      // n_slots for each of them
-    struct { mu_object **items; size_t n, capacity; } left;         // what workers leave for updates; retained
-    mu_value *excluded;          // variables that weight decay leaves alone; retained. NULL: none
-    char *excluded_names;        // a regular expression; NULL: none
+    mu_variable *scalars[MU_MAX_OPTIMIZER_SCALARS]; // NULL before the first step
+    struct {
+        mu_variable **items;
+        size_t n, capacity;
+    } variables; // in order of first use
+    struct {
+        mu_variable **items;
+        size_t n, capacity;
+    } slots; // n_slots for each of them
+    struct {
+        mu_object **items;
+        size_t n, capacity;
+    } left;               // what workers leave for updates; retained
+    mu_value *excluded;   // variables that weight decay leaves alone; retained. NULL: none
+    char *excluded_names; // a regular expression; NULL: none
 };
 extern const mu_optimizer_ops mu__loss_scale_ops;
 
@@ -113,10 +122,10 @@ bool mu__optimizer_has_averages(mu_optimizer *optimizer);
 bool mu__optimizer_averages_in_place(mu_optimizer *optimizer);
 mu_status mu__optimizer_swap_averages(mu_optimizer *optimizer);
 
-mu_optimizer *mu__optimizer_make(const mu_optimizer_ops *ops, const void *args);  // belongs to the pool; NULL on error
-mu_optimizer *mu__optimizer_named(const char *name, const char *function);        // with default options
-const mu_optimizer_ops *mu__optimizer_find(const char *name);                     // by Keras's names; NULL: none
-const char *mu__optimizer_name(const mu_optimizer *optimizer);                    // its state's names begin with it
+mu_optimizer *mu__optimizer_make(const mu_optimizer_ops *ops, const void *args); // belongs to the pool; NULL on error
+mu_optimizer *mu__optimizer_named(const char *name, const char *function);       // with default options
+const mu_optimizer_ops *mu__optimizer_find(const char *name);                    // by Keras's names; NULL: none
+const char *mu__optimizer_name(const mu_optimizer *optimizer);                   // its state's names begin with it
 // mu__optimizer_need makes the scalars of the optimizer's state where they are missing.
 mu_status mu__optimizer_need(mu_optimizer *optimizer);
 // mu__optimizer_build makes the optimizer's state for these variables, as the first step would.

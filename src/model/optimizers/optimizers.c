@@ -24,10 +24,7 @@ static mu_tensor *times(const mu_optimizer_update *u, double factor, mu_tensor *
     return mu_multiply(x, number(u, factor));
 }
 
-static mu_tensor *slot(const mu_optimizer_update *u, int i)
-{
-    return mu__variable_read(u->slots[i]);
-}
+static mu_tensor *slot(const mu_optimizer_update *u, int i) { return mu__variable_read(u->slots[i]); }
 
 // Assigns a slot and returns its new value; NULL on error.
 static mu_tensor *set(const mu_optimizer_update *u, int i, mu_tensor *value)
@@ -121,7 +118,6 @@ static mu_status sgd_update(const mu_optimizer_update *u)
     return mu__apply(&mu_op_apply_gradient_descent, &attrs, 3, in, 1 + moves, resources, NULL);
 }
 
-
 static mu_status sgd_slices(const mu_optimizer_update *u)
 {
     const mu_sgd_args *args = u->optimizer->args;
@@ -145,8 +141,8 @@ static int adam_slots(const void *arguments, mu_optimizer_slot *slots)
 
 static mu_status adam_ops_update(const mu_optimizer_update *u, const mu_adam_args *args)
 {
-    mu_tensor *rate = mu_divide(mu_multiply(u->rate, mu_sqrt(correction(u, args->beta_2))),
-                                correction(u, args->beta_1));
+    mu_tensor *rate =
+        mu_divide(mu_multiply(u->rate, mu_sqrt(correction(u, args->beta_2))), correction(u, args->beta_1));
     mu_tensor *momentum = approach(u, 0, u->gradient.dense, 1 - args->beta_1);
     mu_tensor *velocity = approach(u, 1, u->magnitude, 1 - args->beta_2);
     if (args->amsgrad)
@@ -159,8 +155,12 @@ static mu_status adam_update(const mu_optimizer_update *u)
     const mu_adam_args *args = u->optimizer->args;
     if (args->amsgrad || !is_single_or_double(u->variable))
         return adam_ops_update(u, args);
-    mu_tensor *in[] = {u->rate, mu_constant(MU_F64, args->beta_1), mu_constant(MU_F64, args->beta_2),
-                       mu_constant(MU_F64, args->epsilon), u->earlier, u->gradient.dense};
+    mu_tensor *in[] = {u->rate,
+                       mu_constant(MU_F64, args->beta_1),
+                       mu_constant(MU_F64, args->beta_2),
+                       mu_constant(MU_F64, args->epsilon),
+                       u->earlier,
+                       u->gradient.dense};
     mu_resource *resources[] = {&u->variable->resource, &u->slots[0]->resource, &u->slots[1]->resource};
     return mu__apply(&mu_op_apply_adam, NULL, 6, in, 3, resources, NULL);
 }
@@ -174,8 +174,13 @@ static mu_status adam_slices(const mu_optimizer_update *u)
 {
     const mu_adam_args *args = u->optimizer->args;
     const mu_apply_slices_attrs attrs = slices_attrs(u, false);
-    mu_tensor *in[] = {u->rate, mu_constant(MU_F64, args->beta_1), mu_constant(MU_F64, args->beta_2),
-                       mu_constant(MU_F64, args->epsilon), u->earlier, u->gradient.values, u->gradient.indices};
+    mu_tensor *in[] = {u->rate,
+                       mu_constant(MU_F64, args->beta_1),
+                       mu_constant(MU_F64, args->beta_2),
+                       mu_constant(MU_F64, args->epsilon),
+                       u->earlier,
+                       u->gradient.values,
+                       u->gradient.indices};
     mu_resource *resources[] = {&u->variable->resource, &u->slots[0]->resource, &u->slots[1]->resource};
     return mu__apply(&mu_op_apply_adam_slices, &attrs, 7, in, 3, resources, NULL);
 }
@@ -205,7 +210,7 @@ static int moment_slots(const void *args, mu_optimizer_slot *slots)
     return 2;
 }
 
-enum { U_PRODUCT };  // Nadam's scalar: the product of the momenta of all updates
+enum { U_PRODUCT }; // Nadam's scalar: the product of the momenta of all updates
 
 static int nadam_scalars(const void *args, mu_optimizer_scalar *scalars)
 {
@@ -275,10 +280,7 @@ static mu_status nadam_update(const mu_optimizer_update *u)
     return subtract(u, mu_divide(mu_multiply(mu_add(ahead, fresh), u->rate), divisor));
 }
 
-static mu_tensor *norm_of(mu_tensor *x)
-{
-    return mu_sqrt(mu_reduce_sum(mu_square(x), MU_ALL_AXES));
-}
+static mu_tensor *norm_of(mu_tensor *x) { return mu_sqrt(mu_reduce_sum(mu_square(x), MU_ALL_AXES)); }
 
 static mu_status lamb_update(const mu_optimizer_update *u)
 {
@@ -358,9 +360,10 @@ static mu_status adadelta_update(const mu_optimizer_update *u)
     mu_tensor *steps = mu_sqrt(mu_add(slot(u, 1), epsilon));
     mu_tensor *gradients = mu_sqrt(mu_add(blend(u, 0, args->rho, u->magnitude), epsilon));
     mu_tensor *step = mu_divide(mu_multiply(steps, u->gradient.dense), gradients);
-    mu_tensor *size = mu_multiply(mu_square(mu_divide(steps, gradients)), u->magnitude);  // of slices, separately
+    mu_tensor *size = mu_multiply(mu_square(mu_divide(steps, gradients)), u->magnitude); // of slices, separately
     return set(u, 1, mu_add(times(u, args->rho, slot(u, 1)), times(u, 1 - args->rho, size)))
-               ? subtract(u, mu_multiply(u->rate, step)) : mu_error_code();
+               ? subtract(u, mu_multiply(u->rate, step))
+               : mu_error_code();
 }
 
 // ---- Adafactor ----------------------------------------------------------------------------------
@@ -376,10 +379,7 @@ static int adafactor_slots(const void *args, mu_optimizer_slot *slots)
     return 3;
 }
 
-static mu_tensor *mean_kept(mu_tensor *x, int axis)
-{
-    return mu_reduce_mean(x, axis, .keep_dims = true);
-}
+static mu_tensor *mean_kept(mu_tensor *x, int axis) { return mu_reduce_mean(x, axis, .keep_dims = true); }
 
 // Makes a slot keep · slot + (1 - keep) · x; keep is a scalar.
 static mu_tensor *blend_by(const mu_optimizer_update *u, int i, mu_tensor *keep, mu_tensor *x)
@@ -429,8 +429,8 @@ static mu_status ftrl_update(const mu_optimizer_update *u)
     mu_tensor *variable = mu__variable_read(u->variable), *before = slot(u, 0);
     mu_tensor *l1 = number(u, args->l1_regularization_strength);
     mu_tensor *power = number(u, -args->learning_rate_power);
-    mu_tensor *l2 = mu_add(number(u, args->l2_regularization_strength),
-                           mu_divide(number(u, args->beta), times(u, 2, u->rate)));
+    mu_tensor *l2 =
+        mu_add(number(u, args->l2_regularization_strength), mu_divide(number(u, args->beta), times(u, 2, u->rate)));
     mu_tensor *gradient = mu_add(u->gradient.dense, times(u, 2 * args->l2_shrinkage_regularization_strength, variable));
     mu_tensor *sum = set(u, 0, mu_add(before, u->magnitude)), *root = mu_pow(sum, power);
     mu_tensor *grown = mu_divide(mu_subtract(root, mu_pow(before, power)), u->rate);
@@ -450,11 +450,14 @@ static mu_status ftrl_slices(const mu_optimizer_update *u)
 {
     const mu_ftrl_args *args = u->optimizer->args;
     const mu_apply_slices_attrs attrs = slices_attrs(u, false);
-    mu_tensor *l2 = mu_add(number(u, args->l2_regularization_strength),
-                           mu_divide(number(u, args->beta), times(u, 2, u->rate)));
-    mu_tensor *in[] = {u->rate, mu_constant(MU_F64, args->learning_rate_power),
-                       mu_constant(MU_F64, args->l1_regularization_strength), l2,
-                       mu_constant(MU_F64, args->l2_shrinkage_regularization_strength), u->gradient.values,
+    mu_tensor *l2 =
+        mu_add(number(u, args->l2_regularization_strength), mu_divide(number(u, args->beta), times(u, 2, u->rate)));
+    mu_tensor *in[] = {u->rate,
+                       mu_constant(MU_F64, args->learning_rate_power),
+                       mu_constant(MU_F64, args->l1_regularization_strength),
+                       l2,
+                       mu_constant(MU_F64, args->l2_shrinkage_regularization_strength),
+                       u->gradient.values,
                        u->gradient.indices};
     mu_resource *resources[] = {&u->variable->resource, &u->slots[0]->resource, &u->slots[1]->resource};
     return mu__apply(&mu_op_apply_ftrl_slices, &attrs, 7, in, 3, resources, NULL);
@@ -529,8 +532,7 @@ static mu_tensor *with_equal_values(const mu_optimizer_update *u, const mu_muon_
     x = mu_divide(x, mu_add(size, number(u, 1e-7)));
     for (int i = 0; i < args->ns_steps && x; i++) {
         mu_tensor *square = mu_matmul_transposed(x, x, false, true);
-        mu_tensor *factor = mu_add(times(u, args->muon_b, square),
-                                   mu_matmul(times(u, args->muon_c, square), square));
+        mu_tensor *factor = mu_add(times(u, args->muon_b, square), mu_matmul(times(u, args->muon_c, square), square));
         x = mu_add(times(u, args->muon_a, x), mu_matmul(factor, x));
     }
     return tall ? mu_transpose(x, NULL) : x;
@@ -540,8 +542,9 @@ static mu_status muon_step(const mu_optimizer_update *u, const mu_muon_args *arg
 {
     const int64_t *dims = u->variable->resource.spec.shape.dims;
     if (u->variable->slice)
-        return mu__error(MU_UNIMPLEMENTED, "mu_muon: '%s' is divided among servers, and its steps need the whole "
-                         "matrix; name it in .exclude_layers, so that Adam updates it, or do not divide it",
+        return mu__error(MU_UNIMPLEMENTED,
+                         "mu_muon: '%s' is divided among servers, and its steps need the whole matrix; name it in "
+                         ".exclude_layers, so that Adam updates it, or do not divide it",
                          mu__optimizer_path(u->variable));
     mu_tensor *gradient = u->gradient.dense;
     mu_tensor *momentum = set(u, MUON_MOMENTUM, mu_add(times(u, args->momentum, slot(u, MUON_MOMENTUM)), gradient));
@@ -558,62 +561,77 @@ static mu_status muon_update(const mu_optimizer_update *u)
         return muon_step(u, args);
     mu_tensor *momentum = blend(u, MUON_MOMENTUM, args->adam_beta_1, u->gradient.dense);
     mu_tensor *velocity = blend(u, MUON_VELOCITY, args->adam_beta_2, u->magnitude);
-    mu_tensor *rate = mu_divide(mu_multiply(times(u, args->adam_lr_ratio, u->rate),
-                                            mu_sqrt(correction(u, args->adam_beta_2))),
-                                correction(u, args->adam_beta_1));
+    mu_tensor *rate =
+        mu_divide(mu_multiply(times(u, args->adam_lr_ratio, u->rate), mu_sqrt(correction(u, args->adam_beta_2))),
+                  correction(u, args->adam_beta_1));
     return subtract(u, mu_divide(mu_multiply(momentum, rate), root_plus(u, velocity, args->epsilon)));
 }
 
 // ---- Options ------------------------------------------------------------------------------------
 
 // The rows of mu_optimizer_args: SHARED(type, default rate, default of weight_decay).
-#define SHARED(type, rate_value, ...)                                                                                  \
-    MU_FIELD(type, learning_rate, RATE, .limit = MU_NOT_NEGATIVE, .number = rate_value,                                \
-             .second = offsetof(type, schedule)),                                                                      \
-    MU_FIELD(type, weight_decay, DOUBLE, .limit = MU_NOT_NEGATIVE, __VA_ARGS__),                                       \
-    MU_FIELD(type, clipnorm, DOUBLE, .limit = MU_NOT_NEGATIVE, .none = true),                                          \
-    MU_FIELD(type, global_clipnorm, DOUBLE, .limit = MU_NOT_NEGATIVE, .none = true),                                   \
-    MU_FIELD(type, clipvalue, DOUBLE, .limit = MU_NOT_NEGATIVE, .none = true),                                         \
-    MU_FIELD(type, use_ema, FLAG),                                                                                     \
-    MU_FIELD(type, ema_momentum, DOUBLE, .limit = MU_FRACTION, .number = .99),                                         \
-    MU_FIELD(type, ema_overwrite_frequency, INT, .limit = MU_NOT_NEGATIVE, .none = true),                              \
-    MU_FIELD(type, loss_scale_factor, DOUBLE, .limit = MU_NOT_NEGATIVE, .none = true),                                 \
-    MU_FIELD(type, gradient_accumulation_steps, INT, .limit = MU_NOT_NEGATIVE, .none = true),                          \
-    MU_FIELD(type, name, NAME)
-#define BETAS(type)                                                                                                    \
-    MU_FIELD(type, beta_1, DOUBLE, .limit = MU_BELOW_ONE, .number = .9),                                               \
-    MU_FIELD(type, beta_2, DOUBLE, .limit = MU_BELOW_ONE, .number = .999)
+#define SHARED(type, rate_value, ...)                                                                             \
+    MU_FIELD(type, learning_rate, RATE, .limit = MU_NOT_NEGATIVE, .number = rate_value,                           \
+             .second = offsetof(type, schedule)),                                                                 \
+        MU_FIELD(type, weight_decay, DOUBLE, .limit = MU_NOT_NEGATIVE, __VA_ARGS__),                              \
+        MU_FIELD(type, clipnorm, DOUBLE, .limit = MU_NOT_NEGATIVE, .none = true),                                 \
+        MU_FIELD(type, global_clipnorm, DOUBLE, .limit = MU_NOT_NEGATIVE, .none = true),                          \
+        MU_FIELD(type, clipvalue, DOUBLE, .limit = MU_NOT_NEGATIVE, .none = true), MU_FIELD(type, use_ema, FLAG), \
+        MU_FIELD(type, ema_momentum, DOUBLE, .limit = MU_FRACTION, .number = .99),                                \
+        MU_FIELD(type, ema_overwrite_frequency, INT, .limit = MU_NOT_NEGATIVE, .none = true),                     \
+        MU_FIELD(type, loss_scale_factor, DOUBLE, .limit = MU_NOT_NEGATIVE, .none = true),                        \
+        MU_FIELD(type, gradient_accumulation_steps, INT, .limit = MU_NOT_NEGATIVE, .none = true),                 \
+        MU_FIELD(type, name, NAME)
+#define BETAS(type)                                                      \
+    MU_FIELD(type, beta_1, DOUBLE, .limit = MU_BELOW_ONE, .number = .9), \
+        MU_FIELD(type, beta_2, DOUBLE, .limit = MU_BELOW_ONE, .number = .999)
 #define EPSILON(type) MU_FIELD(type, epsilon, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-7)
 
 static const mu_field sgd_fields[] = {
-    SHARED(mu_sgd_args, .01, .none = true), MU_FIELD(mu_sgd_args, momentum, DOUBLE, .limit = MU_BELOW_ONE),
-    MU_FIELD(mu_sgd_args, nesterov, FLAG), {0},
+    SHARED(mu_sgd_args, .01, .none = true),
+    MU_FIELD(mu_sgd_args, momentum, DOUBLE, .limit = MU_BELOW_ONE),
+    MU_FIELD(mu_sgd_args, nesterov, FLAG),
+    {0},
 };
 static const mu_field adam_fields[] = {
-    SHARED(mu_adam_args, .001, .none = true), BETAS(mu_adam_args), EPSILON(mu_adam_args),
-    MU_FIELD(mu_adam_args, amsgrad, FLAG), {0},
+    SHARED(mu_adam_args, .001, .none = true),
+    BETAS(mu_adam_args),
+    EPSILON(mu_adam_args),
+    MU_FIELD(mu_adam_args, amsgrad, FLAG),
+    {0},
 };
 static const mu_field adamw_fields[] = {
-    SHARED(mu_adam_args, .001, .number = .004), BETAS(mu_adam_args), EPSILON(mu_adam_args),
-    MU_FIELD(mu_adam_args, amsgrad, FLAG), {0},
+    SHARED(mu_adam_args, .001, .number = .004),
+    BETAS(mu_adam_args),
+    EPSILON(mu_adam_args),
+    MU_FIELD(mu_adam_args, amsgrad, FLAG),
+    {0},
 };
 static const mu_field moments_fields[] = {
-    SHARED(mu_moments_args, .001, .none = true), BETAS(mu_moments_args), EPSILON(mu_moments_args), {0},
+    SHARED(mu_moments_args, .001, .none = true),
+    BETAS(mu_moments_args),
+    EPSILON(mu_moments_args),
+    {0},
 };
 static const mu_field rmsprop_fields[] = {
     SHARED(mu_rmsprop_args, .001, .none = true),
     MU_FIELD(mu_rmsprop_args, rho, DOUBLE, .limit = MU_FRACTION, .number = .9),
-    MU_FIELD(mu_rmsprop_args, momentum, DOUBLE, .limit = MU_FRACTION), EPSILON(mu_rmsprop_args),
-    MU_FIELD(mu_rmsprop_args, centered, FLAG), {0},
+    MU_FIELD(mu_rmsprop_args, momentum, DOUBLE, .limit = MU_FRACTION),
+    EPSILON(mu_rmsprop_args),
+    MU_FIELD(mu_rmsprop_args, centered, FLAG),
+    {0},
 };
 static const mu_field adagrad_fields[] = {
     SHARED(mu_adagrad_args, .001, .none = true),
     MU_FIELD(mu_adagrad_args, initial_accumulator_value, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = .1),
-    EPSILON(mu_adagrad_args), {0},
+    EPSILON(mu_adagrad_args),
+    {0},
 };
 static const mu_field adadelta_fields[] = {
     SHARED(mu_adadelta_args, .001, .none = true),
-    MU_FIELD(mu_adadelta_args, rho, DOUBLE, .limit = MU_FRACTION, .number = .95), EPSILON(mu_adadelta_args), {0},
+    MU_FIELD(mu_adadelta_args, rho, DOUBLE, .limit = MU_FRACTION, .number = .95),
+    EPSILON(mu_adadelta_args),
+    {0},
 };
 static const mu_field adafactor_fields[] = {
     SHARED(mu_adafactor_args, .001, .none = true),
@@ -621,7 +639,8 @@ static const mu_field adafactor_fields[] = {
     MU_FIELD(mu_adafactor_args, epsilon_1, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-30),
     MU_FIELD(mu_adafactor_args, epsilon_2, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1e-3),
     MU_FIELD(mu_adafactor_args, clip_threshold, DOUBLE, .limit = MU_POSITIVE, .number = 1),
-    MU_FIELD(mu_adafactor_args, no_relative_step, NOT, .keras = "relative_step"), {0},
+    MU_FIELD(mu_adafactor_args, no_relative_step, NOT, .keras = "relative_step"),
+    {0},
 };
 static const mu_field ftrl_fields[] = {
     SHARED(mu_ftrl_args, .001, .none = true),
@@ -630,7 +649,8 @@ static const mu_field ftrl_fields[] = {
     MU_FIELD(mu_ftrl_args, l1_regularization_strength, DOUBLE, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_ftrl_args, l2_regularization_strength, DOUBLE, .limit = MU_NOT_NEGATIVE),
     MU_FIELD(mu_ftrl_args, l2_shrinkage_regularization_strength, DOUBLE, .limit = MU_NOT_NEGATIVE),
-    MU_FIELD(mu_ftrl_args, beta, DOUBLE), {0},
+    MU_FIELD(mu_ftrl_args, beta, DOUBLE),
+    {0},
 };
 static const mu_field muon_fields[] = {
     SHARED(mu_muon_args, .001, .number = .004, .none = true),
@@ -641,67 +661,64 @@ static const mu_field muon_fields[] = {
     MU_FIELD(mu_muon_args, exclude_layers, TEXTS, .second = offsetof(mu_muon_args, n_exclude_layers),
              .none_is_empty = true),
     MU_FIELD(mu_muon_args, no_exclude_embeddings, NOT, .keras = "exclude_embeddings"),
-    MU_FIELD(mu_muon_args, muon_a, DOUBLE, .number = 3.4445), MU_FIELD(mu_muon_args, muon_b, DOUBLE, .number = -4.775),
+    MU_FIELD(mu_muon_args, muon_a, DOUBLE, .number = 3.4445),
+    MU_FIELD(mu_muon_args, muon_b, DOUBLE, .number = -4.775),
     MU_FIELD(mu_muon_args, muon_c, DOUBLE, .number = 2.0315),
     MU_FIELD(mu_muon_args, adam_lr_ratio, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1),
     MU_FIELD(mu_muon_args, momentum, DOUBLE, .limit = MU_BELOW_ONE, .number = .95),
     MU_FIELD(mu_muon_args, ns_steps, INT, .limit = MU_POSITIVE, .number = 5),
     MU_FIELD(mu_muon_args, no_nesterov, NOT, .keras = "nesterov"),
-    MU_FIELD(mu_muon_args, rms_rate, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = .2, .none = true), {0},
+    MU_FIELD(mu_muon_args, rms_rate, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = .2, .none = true),
+    {0},
 };
 static const mu_field lion_fields[] = {
     SHARED(mu_lion_args, .001, .none = true),
     MU_FIELD(mu_lion_args, beta_1, DOUBLE, .limit = MU_INSIDE, .number = .9),
-    MU_FIELD(mu_lion_args, beta_2, DOUBLE, .limit = MU_FRACTION, .number = .99), {0},
+    MU_FIELD(mu_lion_args, beta_2, DOUBLE, .limit = MU_FRACTION, .number = .99),
+    {0},
 };
 
 // ---- Classes ------------------------------------------------------------------------------------
 
 // OPTIMIZER(the word of mu_WORD, Keras's class, the words of mu_WORD_args and of WORD_fields, functions …)
-#define OPTIMIZER(word, keras_name, options, rows, ...)                                                           \
+#define OPTIMIZER(word, keras_name, options, rows, ...) \
     OPTIMIZER_CHECKED(word, keras_name, options, rows, NULL, __VA_ARGS__)
-#define OPTIMIZER_CHECKED(word, keras_name, options, rows, complete, ...)                                         \
-    static const mu_optimizer_ops word##_ops = {                                                                  \
-        .class = {#word, keras_name, "mu_" #word, MU_OPTIONS(mu_##options##_args), rows##_fields, complete},      \
-        __VA_ARGS__};                                                                                             \
+#define OPTIMIZER_CHECKED(word, keras_name, options, rows, complete, ...)                                    \
+    static const mu_optimizer_ops word##_ops = {                                                             \
+        .class = {#word, keras_name, "mu_" #word, MU_OPTIONS(mu_##options##_args), rows##_fields, complete}, \
+        __VA_ARGS__};                                                                                        \
     mu_optimizer *mu_##word##_with(const mu_##options##_args *args) { return mu__optimizer_make(&word##_ops, args); }
 
 OPTIMIZER(sgd, "SGD", sgd, sgd, .slots = sgd_slots, .update = sgd_update, .takes_slices = takes_slices,
           .update_slices = sgd_slices)
-OPTIMIZER(adam, "Adam", adam, adam, .slots = adam_slots,
-          .slots_together = 2, .magnitude = mu_square, .update = adam_update,
-          .takes_slices = adam_takes_slices, .update_slices = adam_slices)
-OPTIMIZER(adamw, "AdamW", adam, adamw, .slots = adam_slots,
-          .slots_together = 2, .magnitude = mu_square, .update = adam_update,
-          .takes_slices = adam_takes_slices, .update_slices = adam_slices)
-OPTIMIZER(adamax, "Adamax", moments, moments, .slots = adamax_slots,
-          .slots_together = 2, .magnitude = mu_abs, .update = adamax_update)
-OPTIMIZER(nadam, "Nadam", moments, moments, .slots = moment_slots,
-          .slots_together = 2, .scalars = nadam_scalars, .magnitude = mu_square,
-          .begin = nadam_begin, .recall = nadam_recall, .update = nadam_update)
-OPTIMIZER(lamb, "Lamb", moments, moments, .slots = moment_slots,
-          .slots_together = 2, .magnitude = mu_square, .update = lamb_update)
+OPTIMIZER(adam, "Adam", adam, adam, .slots = adam_slots, .slots_together = 2, .magnitude = mu_square,
+          .update = adam_update, .takes_slices = adam_takes_slices, .update_slices = adam_slices)
+OPTIMIZER(adamw, "AdamW", adam, adamw, .slots = adam_slots, .slots_together = 2, .magnitude = mu_square,
+          .update = adam_update, .takes_slices = adam_takes_slices, .update_slices = adam_slices)
+OPTIMIZER(adamax, "Adamax", moments, moments, .slots = adamax_slots, .slots_together = 2, .magnitude = mu_abs,
+          .update = adamax_update)
+OPTIMIZER(nadam, "Nadam", moments, moments, .slots = moment_slots, .slots_together = 2, .scalars = nadam_scalars,
+          .magnitude = mu_square, .begin = nadam_begin, .recall = nadam_recall, .update = nadam_update)
+OPTIMIZER(lamb, "Lamb", moments, moments, .slots = moment_slots, .slots_together = 2, .magnitude = mu_square,
+          .update = lamb_update)
 OPTIMIZER(rmsprop, "RMSprop", rmsprop, rmsprop, .slots = rmsprop_slots, .magnitude = mu_square,
           .update = rmsprop_update)
 OPTIMIZER(adagrad, "Adagrad", adagrad, adagrad, .slots = adagrad_slots, .magnitude = mu_square,
           .update = adagrad_update, .takes_slices = takes_slices, .update_slices = adagrad_slices)
-OPTIMIZER(adadelta, "Adadelta", adadelta, adadelta, .slots = adadelta_slots,
-          .slots_together = 2, .magnitude = mu_square,
-          .update = adadelta_update)
-OPTIMIZER(adafactor, "Adafactor", adafactor, adafactor, .slots = adafactor_slots,
-          .slots_together = MU_MAX_SLOTS, .magnitude = mu_square,
-          .update = adafactor_update)
-OPTIMIZER(ftrl, "Ftrl", ftrl, ftrl, .slots = ftrl_slots,
-          .slots_together = 2, .magnitude = mu_square, .update = ftrl_update,
-          .takes_slices = ftrl_takes_slices, .update_slices = ftrl_slices)
+OPTIMIZER(adadelta, "Adadelta", adadelta, adadelta, .slots = adadelta_slots, .slots_together = 2,
+          .magnitude = mu_square, .update = adadelta_update)
+OPTIMIZER(adafactor, "Adafactor", adafactor, adafactor, .slots = adafactor_slots, .slots_together = MU_MAX_SLOTS,
+          .magnitude = mu_square, .update = adafactor_update)
+OPTIMIZER(ftrl, "Ftrl", ftrl, ftrl, .slots = ftrl_slots, .slots_together = 2, .magnitude = mu_square,
+          .update = ftrl_update, .takes_slices = ftrl_takes_slices, .update_slices = ftrl_slices)
 OPTIMIZER(lion, "Lion", lion, lion, .slots = lion_slots, .update = lion_update)
 OPTIMIZER_CHECKED(muon, "Muon", muon, muon, muon_complete, .slots = muon_slots, .slots_together = 2,
                   .lacks = muon_lacks, .decay = muon_decay, .magnitude = mu_square, .update = muon_update)
 
 // All but the last have defaults for every option.
 static const mu_optimizer_ops *const classes[] = {
-    &sgd_ops, &adam_ops, &adamw_ops, &adamax_ops, &nadam_ops, &lamb_ops, &rmsprop_ops, &adagrad_ops, &adadelta_ops,
-    &adafactor_ops, &ftrl_ops, &lion_ops, &muon_ops, &mu__loss_scale_ops,
+    &sgd_ops,     &adam_ops,     &adamw_ops,     &adamax_ops, &nadam_ops, &lamb_ops, &rmsprop_ops,
+    &adagrad_ops, &adadelta_ops, &adafactor_ops, &ftrl_ops,   &lion_ops,  &muon_ops, &mu__loss_scale_ops,
 };
 
 const mu_optimizer_ops *mu__optimizer_find(const char *name)

@@ -8,10 +8,11 @@
 
 static mu_status check_factor(double factor, const char *function)
 {
-    return factor > 0 && isfinite(factor)
-               ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "%s: the multiplier is %g; it must be above 0. Freeze a layer with "
-                           "mu_layer_set_trainable(layer, false)", function, factor);
+    return factor > 0 && isfinite(factor) ? MU_OK
+                                          : mu__error(MU_INVALID_ARGUMENT,
+                                                      "%s: the multiplier is %g; it must be above 0. Freeze a layer "
+                                                      "with mu_layer_set_trainable(layer, false)",
+                                                      function, factor);
 }
 
 static void set(mu_variable *variable, double factor)

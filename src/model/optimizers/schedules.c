@@ -35,15 +35,9 @@ static mu_learning_rate_schedule *make(const mu_schedule_ops *ops, const void *a
     return NULL;
 }
 
-static mu_tensor *like(const mu_tensor *x, double value)
-{
-    return x ? mu_constant(mu_tensor_dtype(x), value) : NULL;
-}
+static mu_tensor *like(const mu_tensor *x, double value) { return x ? mu_constant(mu_tensor_dtype(x), value) : NULL; }
 
-static mu_tensor *over(mu_tensor *step, double steps)
-{
-    return mu_divide(step, like(step, steps));
-}
+static mu_tensor *over(mu_tensor *step, double steps) { return mu_divide(step, like(step, steps)); }
 
 // ---- Exponential, inverse time ------------------------------------------------------------------
 
@@ -100,13 +94,15 @@ static mu_status piecewise_complete(void *arguments)
 {
     const mu_piecewise_constant_decay_args *args = arguments;
     if (args->n_boundaries < 1 || args->n_values != args->n_boundaries + 1)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_piecewise_constant_decay: %d boundaries and %d values are given; "
-                         "give at least one boundary, and one value more than boundaries", args->n_boundaries,
-                         args->n_values);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_piecewise_constant_decay: %d boundaries and %d values are given; give at least one "
+                         "boundary, and one value more than boundaries",
+                         args->n_boundaries, args->n_values);
     for (int i = 1; i < args->n_boundaries; i++)
         if (!(args->boundaries[i] >= args->boundaries[i - 1]))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_piecewise_constant_decay: boundaries %g and %g are not in "
-                             "ascending order", args->boundaries[i - 1], args->boundaries[i]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_piecewise_constant_decay: boundaries %g and %g are not in ascending order",
+                             args->boundaries[i - 1], args->boundaries[i]);
     return MU_OK;
 }
 
@@ -145,9 +141,8 @@ static mu_tensor *period(const mu_cosine_decay_restarts_args *args, mu_tensor *s
         return number;
     }
     mu_tensor *t_mul = like(step, args->t_mul), *shrink = mu_subtract(one, t_mul);
-    mu_tensor *number =
-        mu_floor(mu_divide(mu_log(mu_subtract(one, mu_multiply(periods, shrink))), mu_log(t_mul)));
-    mu_tensor *length = mu_pow(t_mul, number);  // in first periods
+    mu_tensor *number = mu_floor(mu_divide(mu_log(mu_subtract(one, mu_multiply(periods, shrink))), mu_log(t_mul)));
+    mu_tensor *length = mu_pow(t_mul, number); // in first periods
     mu_tensor *begin = mu_divide(mu_subtract(one, length), shrink);
     *fraction = mu_divide(mu_subtract(periods, begin), length);
     return number;
@@ -170,22 +165,25 @@ static mu_tensor *own(const void *arguments, mu_tensor *step)
     MU_CALLBACK("the function of a learning rate schedule", rate = args->call(step, args->arg));
     if (rate && (mu_tensor_rank(rate) != 0 || mu_tensor_dtype(rate) != mu_tensor_dtype(step))) {
         char text[MU_SHAPE_TEXT];
-        mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_schedule_new: the schedule's function returned %s%s; it must "
-                  "be a scalar of type %s", mu_dtype_name(mu_tensor_dtype(rate)), mu__shape_text(&rate->shape, text),
-                  mu_dtype_name(mu_tensor_dtype(step)));
+        mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_learning_rate_schedule_new: the schedule's function returned %s%s; it must be a scalar of type %s",
+            mu_dtype_name(mu_tensor_dtype(rate)), mu__shape_text(&rate->shape, text),
+            mu_dtype_name(mu_tensor_dtype(step)));
         return NULL;
     }
     if (!rate && !mu__pending())
         mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_schedule_new: the schedule's function returned NULL without "
-                  "an error; return the rate, or NULL after mu_fail(code, reason)");
+                                       "an error; return the rate, or NULL after mu_fail(code, reason)");
     return rate;
 }
 
 static mu_status own_complete(void *arguments)
 {
     const mu_own_schedule_args *args = arguments;
-    return args->call ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_schedule_new: .call is NULL; give the "
-                                          "function that computes the rate for a step");
+    return args->call ? MU_OK
+                      : mu__error(MU_INVALID_ARGUMENT, "mu_learning_rate_schedule_new: .call is NULL; give the "
+                                                       "function that computes the rate for a step");
 }
 
 // ---- Classes ------------------------------------------------------------------------------------
@@ -194,24 +192,29 @@ static mu_status need_rate(const void *args, double rate, const char *function)
 {
     return rate != 0 || mu__args_text(args, "initial_learning_rate", 0)
                ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "%s: initial_learning_rate is left out; give the rate of the first "
-                           "step", function);
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "%s: initial_learning_rate is left out; give the rate of the first step", function);
 }
 
-#define NAME(type) MU_FIELD(type, name, NAME), {0}
-#define RATE(type) MU_FIELD(type, initial_learning_rate, DOUBLE, .limit = MU_NOT_NEGATIVE)
+#define NAME(type) \
+    MU_FIELD(type, name, NAME), { 0 }
+#define RATE(type)          MU_FIELD(type, initial_learning_rate, DOUBLE, .limit = MU_NOT_NEGATIVE)
 #define STEPS(type, member) MU_FIELD(type, member, INT64, .limit = MU_POSITIVE)
 
 static const mu_field exponential_fields[] = {
-    RATE(mu_exponential_decay_args), STEPS(mu_exponential_decay_args, decay_steps),
+    RATE(mu_exponential_decay_args),
+    STEPS(mu_exponential_decay_args, decay_steps),
     MU_FIELD(mu_exponential_decay_args, decay_rate, DOUBLE, .limit = MU_NOT_NEGATIVE),
-    MU_FIELD(mu_exponential_decay_args, staircase, FLAG), NAME(mu_exponential_decay_args),
+    MU_FIELD(mu_exponential_decay_args, staircase, FLAG),
+    NAME(mu_exponential_decay_args),
 };
 static const mu_field polynomial_fields[] = {
-    RATE(mu_polynomial_decay_args), STEPS(mu_polynomial_decay_args, decay_steps),
+    RATE(mu_polynomial_decay_args),
+    STEPS(mu_polynomial_decay_args, decay_steps),
     MU_FIELD(mu_polynomial_decay_args, end_learning_rate, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = .0001),
     MU_FIELD(mu_polynomial_decay_args, power, DOUBLE, .number = 1),
-    MU_FIELD(mu_polynomial_decay_args, cycle, FLAG), NAME(mu_polynomial_decay_args),
+    MU_FIELD(mu_polynomial_decay_args, cycle, FLAG),
+    NAME(mu_polynomial_decay_args),
 };
 static const mu_field piecewise_fields[] = {
     MU_FIELD(mu_piecewise_constant_decay_args, boundaries, DOUBLES,
@@ -221,27 +224,31 @@ static const mu_field piecewise_fields[] = {
     NAME(mu_piecewise_constant_decay_args),
 };
 static const mu_field cosine_fields[] = {
-    RATE(mu_cosine_decay_args), STEPS(mu_cosine_decay_args, decay_steps),
+    RATE(mu_cosine_decay_args),
+    STEPS(mu_cosine_decay_args, decay_steps),
     MU_FIELD(mu_cosine_decay_args, alpha, DOUBLE),
     MU_FIELD(mu_cosine_decay_args, warmup_target, DOUBLE, .limit = MU_NOT_NEGATIVE, .none = true),
-    MU_FIELD(mu_cosine_decay_args, warmup_steps, INT64, .limit = MU_NOT_NEGATIVE), NAME(mu_cosine_decay_args),
+    MU_FIELD(mu_cosine_decay_args, warmup_steps, INT64, .limit = MU_NOT_NEGATIVE),
+    NAME(mu_cosine_decay_args),
 };
 static const mu_field restarts_fields[] = {
-    RATE(mu_cosine_decay_restarts_args), STEPS(mu_cosine_decay_restarts_args, first_decay_steps),
+    RATE(mu_cosine_decay_restarts_args),
+    STEPS(mu_cosine_decay_restarts_args, first_decay_steps),
     MU_FIELD(mu_cosine_decay_restarts_args, t_mul, DOUBLE, .limit = MU_POSITIVE, .number = 2),
     MU_FIELD(mu_cosine_decay_restarts_args, m_mul, DOUBLE, .limit = MU_NOT_NEGATIVE, .number = 1),
-    MU_FIELD(mu_cosine_decay_restarts_args, alpha, DOUBLE), NAME(mu_cosine_decay_restarts_args),
+    MU_FIELD(mu_cosine_decay_restarts_args, alpha, DOUBLE),
+    NAME(mu_cosine_decay_restarts_args),
 };
 static const mu_field own_fields[] = {NAME(mu_own_schedule_args)};
 
 // SCHEDULE(the word of mu_WORD_decay, Keras's class, type of the arguments, fields, function that computes it)
-#define SCHEDULE(word, keras, type, fields, function)                                                             \
-    static mu_status word##_complete(void *args)                                                                  \
-    {                                                                                                             \
-        return need_rate(args, ((const type *)args)->initial_learning_rate, "mu_" #word);                         \
-    }                                                                                                             \
-    static const mu_schedule_ops word##_ops = {                                                                   \
-        .class = {#word, keras, "mu_" #word, MU_OPTIONS(type), fields, word##_complete}, .call = function};       \
+#define SCHEDULE(word, keras, type, fields, function)                                                       \
+    static mu_status word##_complete(void *args)                                                            \
+    {                                                                                                       \
+        return need_rate(args, ((const type *)args)->initial_learning_rate, "mu_" #word);                   \
+    }                                                                                                       \
+    static const mu_schedule_ops word##_ops = {                                                             \
+        .class = {#word, keras, "mu_" #word, MU_OPTIONS(type), fields, word##_complete}, .call = function}; \
     mu_learning_rate_schedule *mu_##word##_with(const type *args) { return make(&word##_ops, args); }
 
 SCHEDULE(exponential_decay, "ExponentialDecay", mu_exponential_decay_args, exponential_fields, exponential)
@@ -295,7 +302,7 @@ json_t *mu__schedule_json(const mu_learning_rate_schedule *schedule)
     const mu_class *class = &schedule->ops->class;
     if (!class->keras) {
         mu__error(MU_UNIMPLEMENTED, "the schedule of a function of the program's own has no configuration in Keras's "
-                  "JSON; make the schedule again where the configuration is read");
+                                    "JSON; make the schedule again where the configuration is read");
         return NULL;
     }
     json_t *config = json_object();
@@ -312,8 +319,8 @@ json_t *mu__schedule_json(const mu_learning_rate_schedule *schedule)
 mu_learning_rate_schedule *mu__schedule_from(const json_t *json)
 {
     static const mu_schedule_ops *const known[] = {
-        &exponential_decay_ops, &inverse_time_decay_ops, &polynomial_decay_ops,
-        &piecewise_constant_decay_ops, &cosine_decay_ops, &cosine_decay_restarts_ops,
+        &exponential_decay_ops,        &inverse_time_decay_ops, &polynomial_decay_ops,
+        &piecewise_constant_decay_ops, &cosine_decay_ops,       &cosine_decay_restarts_ops,
     };
     const char *name = json_string_value(json_object_get(json, "class_name"));
     for (size_t i = 0; name && i < MU_COUNT(known); i++) {

@@ -21,11 +21,14 @@ mu_metric *mu__metric_argument(const void *given, const char *function);
 mu_status mu__callbacks_argument(const void *given, const char *function, mu_callback ***callbacks);
 
 typedef struct mu_for_outputs {
-    mu_name_list names;          // of the outputs; empty: not known
+    mu_name_list names; // of the outputs; empty: not known
     int n_losses;
-    mu_loss **losses;            // one for each output, NULL for none; borrowed
+    mu_loss **losses; // one for each output, NULL for none; borrowed
     double *weights;
-    struct mu_output_metric { mu_metric *metric; int output; } *metrics;  // borrowed
+    struct mu_output_metric {
+        mu_metric *metric;
+        int output;
+    } * metrics; // borrowed
     size_t n_metrics, first_weighted;
 } mu_for_outputs;
 // mu__for_outputs finds out what .loss, .metrics and their like give each output. Release it also after an error.

@@ -13,8 +13,8 @@ static mu_dataset *refuse(const char *function, const char *what, const void *gi
     mu__error(MU_INVALID_ARGUMENT, "%s: %s is of type %s; expected %s", function, what,
               mu__is_object(given) ? ((const mu_object *)given)->type->name : "text",
               strcmp(what, "sample_weight") == 0 ? "a tensor with a weight for each sample"
-              : strcmp(what, "y") == 0 ? "a tensor or a value of labels, one row per sample"
-                                     : "a dataset, a tensor or a value, such as a list of inputs and labels");
+              : strcmp(what, "y") == 0           ? "a tensor or a value of labels, one row per sample"
+                                       : "a dataset, a tensor or a value, such as a list of inputs and labels");
     return NULL;
 }
 
@@ -37,8 +37,10 @@ mu_value *mu__samples_element(const mu_samples *samples, const char *function)
     else if (samples->weights && !weights)
         refuse(function, "sample_weight", samples->weights);
     else if (weights && !y)
-        mu__error(MU_INVALID_ARGUMENT, "%s: sample_weight is given without y; give the labels as y, or the weights as "
-                  "the third part of each element", function);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s: sample_weight is given without y; give the labels as y, or the weights as the third part of "
+                  "each element",
+                  function);
     return mu__pending() ? NULL : weights ? mu_list(x, y, weights, MU_END) : y ? mu_list(x, y, MU_END) : x;
 }
 
@@ -58,11 +60,10 @@ mu_dataset *mu__samples_dataset(const mu_samples *samples, const char *function)
     if (samples->batch_size < 0 || (batched && (samples->y || samples->weights || samples->batch_size > 0))) {
         mu__error(MU_INVALID_ARGUMENT, "%s: %s", function,
                   samples->batch_size < 0 ? "the batch size is negative; leave it out for 32"
-                  : samples->y ? "x is a dataset, whose elements have the labels; leave y out"
-                  : samples->weights ? "x is a dataset, whose elements have the weights as their third part; leave "
-                                       "sample_weight out"
-                               : "x is a dataset, which has its batches already (mu_dataset_batch); leave out "
-                                 ".batch_size");
+                  : samples->y            ? "x is a dataset, whose elements have the labels; leave y out"
+                  : samples->weights
+                      ? "x is a dataset, whose elements have the weights as their third part; leave sample_weight out"
+                      : "x is a dataset, which has its batches already (mu_dataset_batch); leave out .batch_size");
         return NULL;
     }
     return batched || !samples->x ? (mu_dataset *)(uintptr_t)samples->x : batches_of(samples, function);
@@ -75,8 +76,9 @@ static mu_tensor *string_rows(const mu_tensor *tensor, int64_t begin, int64_t si
     const int64_t n = tensor->shape.rank > 0 ? tensor->shape.dims[0] : 0, end = size < 0 ? n : begin + size;
     if (end <= n)
         return mu__give(mu__row_view(tensor, begin, end - begin, false));
-    mu__error(MU_INVALID_ARGUMENT, "validation_split: a tensor of strings has %lld rows, and the first has more; all "
-              "must have as many", (long long)n);
+    mu__error(MU_INVALID_ARGUMENT,
+              "validation_split: a tensor of strings has %lld rows, and the first has more; all must have as many",
+              (long long)n);
     return NULL;
 }
 
@@ -94,8 +96,8 @@ static mu_value *take_rows(mu_value *nest, int64_t begin, int64_t size)
         int64_t from[MU_MAX_RANK] = {begin}, sizes[MU_MAX_RANK] = {size};
         for (int k = 1; k < MU_MAX_RANK; k++)
             sizes[k] = -1;
-        leaves[i] = (mu_object *)(mu__has_strings(tensor) ? string_rows(tensor, begin, size)
-                                                          : mu_slice(tensor, from, sizes));
+        leaves[i] =
+            (mu_object *)(mu__has_strings(tensor) ? string_rows(tensor, begin, size) : mu_slice(tensor, from, sizes));
         whole = leaves[i] != NULL;
     }
     if (whole)
@@ -110,11 +112,15 @@ mu_status mu__samples_split(mu_samples *samples, double share, mu_samples *rest,
         return mu__error(MU_INVALID_ARGUMENT, "%s: validation_split is %g; it must be above 0 and below 1", function,
                          share);
     if (mu__is(samples->x, &mu__dataset_type))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: validation_split takes rows of arrays, and x is a dataset; split it "
-                         "with mu_dataset_take and mu_dataset_skip, and give .validation_data", function);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: validation_split takes rows of arrays, and x is a dataset; split it with mu_dataset_take "
+                         "and mu_dataset_skip, and give .validation_data",
+                         function);
     if (mu__creator_of(samples->x))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: validation_split takes rows of arrays, and x is a dataset creator; "
-                         "give .validation_data, such as another creator", function);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: validation_split takes rows of arrays, and x is a dataset creator; give "
+                         ".validation_data, such as another creator",
+                         function);
     mu_value *all = mu__samples_element(samples, function);
     mu_object *first = NULL;
     if (!all)
@@ -123,8 +129,10 @@ mu_status mu__samples_split(mu_samples *samples, double share, mu_samples *rest,
     const int64_t n = first && mu_tensor_rank((mu_tensor *)first) > 0 ? mu_tensor_dim((mu_tensor *)first, 0) : 0;
     const int64_t at = (int64_t)floor((double)n * (1 - share));
     if (at < 1 || at >= n)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: validation_split is %g of %lld rows, which leaves %lld to train on; "
-                         "give more rows or another share", function, share, (long long)n, (long long)at);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: validation_split is %g of %lld rows, which leaves %lld to train on; give more rows or another share",
+            function, share, (long long)n, (long long)at);
     *rest = (mu_samples){.x = take_rows(all, at, -1), .batch_size = samples->batch_size};
     *samples = (mu_samples){.x = take_rows(all, 0, at), .batch_size = samples->batch_size, .shuffle = samples->shuffle};
     return mu_error_code();
@@ -147,8 +155,10 @@ static mu_value *add_class_weights(mu_value *element, void *arg)
     const mu_class_weights *by = arg;
     const int64_t n = by->n;
     if (mu_value_count(element) != 2 || mu_value_kind_of(mu_value_at(element, 1)) != MU_VALUE_TENSOR) {
-        mu__error(MU_INVALID_ARGUMENT, "class_weight: an element has %d parts; it takes inputs and one tensor of "
-                  "labels, and no sample weights", mu_value_count(element));
+        mu__error(
+            MU_INVALID_ARGUMENT,
+            "class_weight: an element has %d parts; it takes inputs and one tensor of labels, and no sample weights",
+            mu_value_count(element));
         return NULL;
     }
     mu_tensor *classes = class_of(mu_at(element, 1)), *weights = mu_tensor_new(MU_F64, 1, &n, by->weights);
@@ -166,8 +176,10 @@ mu_dataset *mu__class_weights(mu_dataset *data, const mu_class_weights *by, cons
     if (!data || (by->n == 0 && !by->weights))
         return data;
     if (by->n < 1 || !by->weights) {
-        mu__error(MU_INVALID_ARGUMENT, "%s: n_class_weight is %d and class_weight is %s; give an array of weights and "
-                  "its length, or neither", function, by->n, by->weights ? "an array" : "NULL");
+        mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: n_class_weight is %d and class_weight is %s; give an array of weights and its length, or neither",
+            function, by->n, by->weights ? "an array" : "NULL");
         return NULL;
     }
     return mu_dataset_map(data, add_class_weights, (void *)(uintptr_t)by, .name = "class_weight");

@@ -37,7 +37,7 @@ static void forget_compiled(mu_trainer *trainer)
     mu_release(trainer->train_function);
     mu_release(trainer->loop_function);
     mu_release(trainer->test_function);
-    mu_release(trainer->predict_function);  // it is compiled, or not, as mu_compile says
+    mu_release(trainer->predict_function); // it is compiled, or not, as mu_compile says
     mu_release(trainer->optimizer);
     trainer->train_function = trainer->loop_function = trainer->test_function = trainer->predict_function = NULL;
     trainer->optimizer = NULL;
@@ -142,8 +142,10 @@ static mu_status check_label(mu_metric *const *metrics, int n)
     bool taken = strncmp(label, "val_", 4) == 0;
     for (int i = 0; i < n; i++)
         taken |= strcmp(mu__metric_label(metrics[i]), label) == 0;
-    return taken ? mu__error(MU_INVALID_ARGUMENT, "mu_compile: two values would be logged as '%s', or it begins with "
-                             "'val_', which is for validation; give metrics and losses different names (.name)", label)
+    return taken ? mu__error(MU_INVALID_ARGUMENT,
+                             "mu_compile: two values would be logged as '%s', or it begins with 'val_', which is for "
+                             "validation; give metrics and losses different names (.name)",
+                             label)
                  : MU_OK;
 }
 
@@ -204,10 +206,10 @@ static mu_status keep(mu_model *model, const compiled *from, const mu_compile_ar
     MU_TRY(mu__check_labels(trainer));
     MU_TRY(keep_losses(trainer, &from->outputs));
     trainer->optimizer = mu_retain(from->optimizer);
-    trainer->train_function = mu_retain(mu_function_new(mu__train_step, model, .name = "train_step",
-                                                        .jit_compile = args->jit_compile));
-    trainer->test_function = mu_retain(mu_function_new(mu__test_step, model, .name = "test_step",
-                                                       .jit_compile = args->jit_compile));
+    trainer->train_function =
+        mu_retain(mu_function_new(mu__train_step, model, .name = "train_step", .jit_compile = args->jit_compile));
+    trainer->test_function =
+        mu_retain(mu_function_new(mu__test_step, model, .name = "test_step", .jit_compile = args->jit_compile));
     trainer->train_step = args->train_step;
     trainer->test_step = args->test_step;
     trainer->step_arg = args->step_arg;
@@ -215,8 +217,8 @@ static mu_status keep(mu_model *model, const compiled *from, const mu_compile_ar
     trainer->jit_compile = args->jit_compile;
     trainer->steps_per_execution = MU_MAX(args->steps_per_execution, 1);
     if (trainer->steps_per_execution > 1)
-        trainer->loop_function = mu_retain(mu_function_new(mu__train_steps, model, .name = "train_steps",
-                                                           .jit_compile = args->jit_compile));
+        trainer->loop_function =
+            mu_retain(mu_function_new(mu__train_steps, model, .name = "train_steps", .jit_compile = args->jit_compile));
     MU_TRY(mu__adopt_metrics(model));
     trainer->compiled = mu_error_code() == MU_OK;
     return mu_error_code();

@@ -25,13 +25,16 @@ static json_t *loss_json(const mu_loss *loss)
 {
     if (!loss)
         return json_null();
-    if (strcmp(loss->ops->class.keras, loss->ops->class.name) == 0)  // a name that stands for several classes
+    if (strcmp(loss->ops->class.keras, loss->ops->class.name) == 0) // a name that stands for several classes
         return json_string(loss->ops->class.name);
     json_t *json = mu__loss_find(loss->ops->class.name) == loss->ops
-                       ? object_json("keras.losses", &loss->ops->class, loss->args, mu_loss_name(loss)) : NULL;
+                       ? object_json("keras.losses", &loss->ops->class, loss->args, mu_loss_name(loss))
+                       : NULL;
     if (!json && !mu__pending())
-        mu__error(MU_UNIMPLEMENTED, "the loss '%s' is a function of the program's own, which the configuration "
-                  "cannot hold; save the weights alone, or compile with one of Keras's losses", mu_loss_name(loss));
+        mu__error(MU_UNIMPLEMENTED,
+                  "the loss '%s' is a function of the program's own, which the configuration cannot hold; save the "
+                  "weights alone, or compile with one of Keras's losses",
+                  mu_loss_name(loss));
     return json;
 }
 
@@ -67,10 +70,28 @@ static json_t *loss_options(const mu_loss *loss)
 static bool is_metric_of_keras(const char *name)
 {
     static const char *const names[] = {
-        "mse", "MSE", "mean_squared_error", "mae", "MAE", "mean_absolute_error", "mape", "MAPE",
-        "mean_absolute_percentage_error", "msle", "MSLE", "mean_squared_logarithmic_error", "hinge", "squared_hinge",
-        "categorical_hinge", "kl_divergence", "poisson", "bce", "BCE", "binary_crossentropy",
-        "categorical_crossentropy", "sparse_categorical_crossentropy",
+        "mse",
+        "MSE",
+        "mean_squared_error",
+        "mae",
+        "MAE",
+        "mean_absolute_error",
+        "mape",
+        "MAPE",
+        "mean_absolute_percentage_error",
+        "msle",
+        "MSLE",
+        "mean_squared_logarithmic_error",
+        "hinge",
+        "squared_hinge",
+        "categorical_hinge",
+        "kl_divergence",
+        "poisson",
+        "bce",
+        "BCE",
+        "binary_crossentropy",
+        "categorical_crossentropy",
+        "sparse_categorical_crossentropy",
     };
     for (size_t i = 0; i < MU_COUNT(names); i++)
         if (strcmp(names[i], name) == 0)
@@ -118,21 +139,24 @@ static json_t *metric_json(const mu_metric *metric)
     const bool known = !of_loss || mu__loss_find(word) == metric->loss->ops;
     if (of_loss && known && !name_says_all(metric))
         return mu__pending() ? NULL : loss_metric_json(metric);
-    if (word && known && metric->loss && !of_loss)  // the root of a mean, which is a class of Keras's
+    if (word && known && metric->loss && !of_loss) // the root of a mean, which is a class of Keras's
         return object_json("keras.metrics", &metric->ops->class, metric->args, metric->name);
     if (word && known)
         return json_string(mu__loss_find(metric->name) || strcmp(metric->name, "acc") == 0 ? metric->name : word);
     if (mu__metric_find(metric->ops->class.name) == metric->ops)
         return object_json("keras.metrics", &metric->ops->class, metric->args, metric->name);
-    mu__error(MU_UNIMPLEMENTED, "the metric '%s' is one of the program's own, which the configuration cannot hold; "
-              "compile with Keras's metrics", metric->name);
+    mu__error(MU_UNIMPLEMENTED,
+              "the metric '%s' is one of the program's own, which the configuration cannot hold; compile with Keras's "
+              "metrics",
+              metric->name);
     return NULL;
 }
 
 static int output_count(const mu_model *model)
 {
     return model->ops == &mu__functional_ops
-               ? mu__value_flatten(((const mu_functional *)model->state)->outputs, NULL, 0) : 1;
+               ? mu__value_flatten(((const mu_functional *)model->state)->outputs, NULL, 0)
+               : 1;
 }
 
 // Some of the metrics: one list, or one for each output.
@@ -174,8 +198,9 @@ json_t *mu__compile_json(const mu_model *model)
     json_t *losses = optimizer ? losses_json(trainer) : NULL;
     const bool weighs = trainer->first_weighted < trainer->first_of_layers;
     json_t *metrics = losses ? metrics_json(model, trainer->first_metric, trainer->first_weighted) : NULL;
-    json_t *weighted = !metrics ? NULL : weighs ? metrics_json(model, trainer->first_weighted, trainer->first_of_layers)
-                                                : json_null();
+    json_t *weighted = !metrics ? NULL
+                       : weighs ? metrics_json(model, trainer->first_weighted, trainer->first_of_layers)
+                                : json_null();
     if (weighted)
         return json_pack("{s:o, s:o, s:o, s:o, s:o, s:b, s:i, s:b}", "optimizer", optimizer, "loss", losses,
                          "loss_weights", weights_json(trainer), "metrics", metrics, "weighted_metrics", weighted,
@@ -197,7 +222,7 @@ typedef struct reader {
     const mu_model *model;
     const char *function;
     int n_outputs;
-    const void *losses[MOST_ITEMS + 1];  // ends with MU_END
+    const void *losses[MOST_ITEMS + 1]; // ends with MU_END
     double weights[MOST_ITEMS];
     int n_losses;
 } reader;
@@ -211,10 +236,10 @@ typedef struct metrics_read {
 static mu_status refuse(const reader *r, const char *what, const json_t *json)
 {
     char *text = json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY);
-    const mu_status status =
-        mu__error(MU_UNIMPLEMENTED, "%s: the configuration compiles the model with %s %.120s, which is not one of "
-                  "Keras's that Muster has. Load it with .no_compile and call mu_compile", r->function, what,
-                  text ? text : "?");
+    const mu_status status = mu__error(MU_UNIMPLEMENTED,
+                                       "%s: the configuration compiles the model with %s %.120s, which is not one of "
+                                       "Keras's that Muster has. Load it with .no_compile and call mu_compile",
+                                       r->function, what, text ? text : "?");
     free(text);
     return status;
 }
@@ -244,9 +269,11 @@ static mu_loss *loss_from(const reader *r, const json_t *json)
     const json_t *config = config_of(json, &class_name);
     ops = config ? mu__loss_find(class_name) : NULL;
     if (ops && json_is_null(json_object_get(config, "reduction"))) {
-        mu__error(MU_UNIMPLEMENTED, "%s: the configuration compiles the model with the loss '%.60s' without a "
-                  "reduction, whose gradient in Keras is that of the sum. Load it with .no_compile and call mu_compile "
-                  "with a loss that has .reduction = \"sum\", or another", r->function, class_name);
+        mu__error(MU_UNIMPLEMENTED,
+                  "%s: the configuration compiles the model with the loss '%.60s' without a reduction, whose gradient "
+                  "in Keras is that of the sum. Load it with .no_compile and call mu_compile with a loss that has "
+                  ".reduction = \"sum\", or another",
+                  r->function, class_name);
         return NULL;
     }
     void *args = ops ? mu__fields_from(&ops->class, config, 0) : NULL;
@@ -262,8 +289,9 @@ static mu_loss *loss_from(const reader *r, const json_t *json)
 static mu_metric *loss_metric_from(const char *class_name, const json_t *config)
 {
     const bool wraps = strcmp(class_name, "MeanMetricWrapper") == 0;
-    const char *name = wraps ? name_of(json_object_get(config, "fn"))
-                       : strcmp(class_name, "LogCoshError") == 0 ? "LogCosh" : class_name;
+    const char *name = wraps                                     ? name_of(json_object_get(config, "fn"))
+                       : strcmp(class_name, "LogCoshError") == 0 ? "LogCosh"
+                                                                 : class_name;
     const mu_loss_ops *ops = name ? mu__loss_find(name) : NULL;
     json_t *options = ops ? json_copy((json_t *)(uintptr_t)config) : NULL;
     json_object_del(options, "fn");
@@ -289,8 +317,9 @@ static mu_metric *metric_from(const reader *r, const json_t *json)
     const json_t *config = config_of(json, &class_name);
     const mu_metric_ops *ops = config ? mu__metric_find(class_name) : NULL;
     void *args = ops ? mu__fields_from(&ops->class, config, 0) : NULL;
-    mu_metric *metric = args            ? mu__metric_make(ops, args)
-                        : config && !ops ? loss_metric_from(class_name, config) : NULL;
+    mu_metric *metric = args             ? mu__metric_make(ops, args)
+                        : config && !ops ? loss_metric_from(class_name, config)
+                                         : NULL;
     mu__fields_from_free(args);
     if (!metric && !mu__pending() && config && !ops && mu__metric_known(class_name))
         metric = with_name(mu__metric_named(class_name, r->function), config);
@@ -350,10 +379,7 @@ static mu_status read_metrics(const reader *r, const json_t *metrics, metrics_re
     return MU_OK;
 }
 
-static mu_items *items_of(const metrics_read *metrics)
-{
-    return metrics->n > 0 ? mu_items_of(metrics->items) : NULL;
-}
+static mu_items *items_of(const metrics_read *metrics) { return metrics->n > 0 ? mu_items_of(metrics->items) : NULL; }
 
 // A number of steps that Muster does not run at once only costs time.
 static int64_t steps_of(const json_t *config)
@@ -372,8 +398,9 @@ mu_status mu__compile_from(mu_model *model, const json_t *config, const char *fu
     MU_TRY(read_metrics(&r, json_object_get(config, "weighted_metrics"), &weighted));
     if (r.n_losses == 0)
         return MU_OK;
-    mu_optimizer *optimizer = json_is_string(by)            ? mu__optimizer_named(json_string_value(by), function)
-                              : json_is_null(by) || by == NULL ? NULL : mu__optimizer_of(by, function);
+    mu_optimizer *optimizer = json_is_string(by)               ? mu__optimizer_named(json_string_value(by), function)
+                              : json_is_null(by) || by == NULL ? NULL
+                                                               : mu__optimizer_of(by, function);
     MU_TRY(mu_error_code());
     r.losses[r.n_losses] = MU_END;
     mu_items *losses = mu_items_of(r.losses), *metrics = items_of(&plain), *weighing = items_of(&weighted);

@@ -14,10 +14,7 @@ static mu_status know_outputs(const mu_model *model, mu_name_list *names)
     return mu__name_list_copy(names, own->n, own->items);
 }
 
-static const mu_items *items_in(const void *given)
-{
-    return mu__is(given, &mu__items_type) ? given : NULL;
-}
+static const mu_items *items_in(const void *given) { return mu__is(given, &mu__items_type) ? given : NULL; }
 
 // The output of a name in a list by name. Errors: INVALID_ARGUMENT naming those that the model has.
 static mu_status output_named(const mu_for_outputs *all, const char *what, const char *name, int *out)
@@ -27,10 +24,9 @@ static mu_status output_named(const mu_for_outputs *all, const char *what, const
     if (*out >= 0)
         return MU_OK;
     mu__name_list_text(&all->names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %s are given for '%s', but the model has no such output; %s%s",
-                     what, name, all->names.n > 0 ? "its outputs are "
-                                                  : "give the losses by name too, which says what its outputs are",
-                     known);
+    return mu__error(
+        MU_INVALID_ARGUMENT, "mu_compile: %s are given for '%s', but the model has no such output; %s%s", what, name,
+        all->names.n > 0 ? "its outputs are " : "give the losses by name too, which says what its outputs are", known);
 }
 
 // ---- Losses -------------------------------------------------------------------------------------
@@ -70,8 +66,10 @@ static mu_status losses_by_name(const mu_compile_args *args, const mu_items *ite
     if ((size_t)items->n == out->names.n)
         return MU_OK;
     mu__name_list_text(&out->names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: losses are given for %d of the outputs %s; give each one, NULL "
-                     "where there is no loss", items->n, known);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "mu_compile: losses are given for %d of the outputs %s; give each one, NULL where there is no loss", items->n,
+        known);
 }
 
 static mu_status losses_in_order(const mu_compile_args *args, const mu_items *items, mu_for_outputs *out)
@@ -84,8 +82,10 @@ static mu_status losses_in_order(const mu_compile_args *args, const mu_items *it
     if (out->names.n == 0 || out->names.n == (size_t)items->n)
         return MU_OK;
     mu__name_list_text(&out->names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d losses for a model with the outputs %s; give one for each, "
-                     "or a single one for all", items->n, known);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "mu_compile: %d losses for a model with the outputs %s; give one for each, or a single one for all", items->n,
+        known);
 }
 
 static mu_status take_losses(const mu_compile_args *args, mu_for_outputs *out)
@@ -135,8 +135,10 @@ static mu_status refuse_number(const mu_for_outputs *all, const char *what, int 
 {
     char known[MU_NAME_LIST_TEXT];
     mu__name_list_text(&all->names, known);
-    return mu__error(MU_INVALID_ARGUMENT, "mu_compile: %d %s for a model with the outputs %s; give what each output "
-                     "has, in order or as in MU_BY_NAME(\"%s\", \"mae\")", n, what, known, all->names.items[0]);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "mu_compile: %d %s for a model with the outputs %s; give what each output has, in order or as in "
+                     "MU_BY_NAME(\"%s\", \"mae\")",
+                     n, what, known, all->names.items[0]);
 }
 
 static bool has_lists(const mu_items *items)
@@ -159,19 +161,20 @@ static mu_status take_named(mu_for_outputs *all, metric_list *list, const mu_ite
 
 // One of the arguments that give metrics.
 typedef struct metrics_given {
-    const char *what;    // "weighted metrics"
-    const char *option;  // the option with `outputs`
+    const char *what;   // "weighted metrics"
+    const char *option; // the option with `outputs`
     const void *metrics;
-    const int *outputs;  // [n_outputs]; NULL: not given
+    const int *outputs; // [n_outputs]; NULL: not given
     int n_outputs;
 } metrics_given;
 
 static mu_status check_outputs(const metrics_given *from, int n, bool known)
 {
     if (known && from->outputs)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: .%s is given, but the %s are given by name or in a list for "
-                         "each output, which says what they compare; leave .%s out", from->option, from->what,
-                         from->option);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_compile: .%s is given, but the %s are given by name or in a list for each output, which "
+                         "says what they compare; leave .%s out",
+                         from->option, from->what, from->option);
     return mu__args_length("mu_compile", from->option, from->outputs, from->n_outputs, n, "metric");
 }
 
@@ -190,8 +193,9 @@ static mu_status take_metrics(mu_for_outputs *all, metric_list *list, const metr
     for (int k = 0; k < n; k++) {
         const int output = each ? k : from->outputs ? from->outputs[k] : 0;
         if (output < 0 || (n_outputs > 0 && output >= n_outputs))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_compile: metric %d compares output %d of a model that has %d; "
-                             "outputs count from 0", k, output, n_outputs);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_compile: metric %d compares output %d of a model that has %d; outputs count from 0", k,
+                             output, n_outputs);
         const void *item = items ? items->items[k] : from->metrics;
         MU_TRY(each ? add_metrics(list, item, output) : add_metric(list, item, output));
     }

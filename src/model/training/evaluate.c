@@ -57,8 +57,10 @@ mu_status mu__step_data(const mu_model *model, const mu_samples *samples, const 
     }
     return !samples->y && !samples->weights && samples->batch_size == 0
                ? take_creator(model, (mu_dataset_creator *)(uintptr_t)samples->x, out)
-               : mu__error(MU_INVALID_ARGUMENT, "%s: x is a dataset creator, whose datasets have labels, sample "
-                           "weights and batches; leave out y, .sample_weight and .batch_size", function);
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "%s: x is a dataset creator, whose datasets have labels, sample weights and batches; leave "
+                           "out y, .sample_weight and .batch_size",
+                           function);
 }
 
 int64_t mu__data_steps(const mu_step_data *data)
@@ -75,7 +77,8 @@ mu_status mu__need_end(const mu_step_data *data, int64_t steps, const char *func
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "%s: %s; say with .%s when to stop", function,
                      data->creator ? "the length of what a dataset creator makes is not known"
-                                   : "the dataset repeats for ever", argument);
+                                   : "the dataset repeats for ever",
+                     argument);
 }
 
 // ---- evaluate and predict -----------------------------------------------------------------------
@@ -92,8 +95,10 @@ mu_status mu__need_compiled(const mu_model *model, const mu_step_data *data, con
 
 mu_status mu__no_batches(const char *function)
 {
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the dataset gave no batch; it is empty, or a stage such as take, "
-                     "filter or .drop_remainder leaves nothing", function);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "%s: the dataset gave no batch; it is empty, or a stage such as take, filter or .drop_remainder leaves nothing",
+        function);
 }
 
 // With several workers only the chief shows the progress, unless the user chose lines.
@@ -147,8 +152,11 @@ static mu_history *evaluate(const mu_evaluate_args *args, const mu_step_data *da
     mu_progress progress;
     bool warned_of_nan = false;
     mu_history *history = NULL;
-    mu_pass p = {.model = args->model, .limit = args->steps > 0 ? args->steps : -1, .progress = &progress,
-                 .callbacks = callbacks, .warned_of_nan = &warned_of_nan};
+    mu_pass p = {.model = args->model,
+                 .limit = args->steps > 0 ? args->steps : -1,
+                 .progress = &progress,
+                 .callbacks = callbacks,
+                 .warned_of_nan = &warned_of_nan};
     const int64_t target = p.limit > 0 ? p.limit : mu__data_steps(data), begin = mu__now_ns();
     mu__progress_begin(&progress, mu__verbose_on(args->model, args->verbose), 0, 0, target);
     if (mu__measure(&p, data) == MU_OK) {
@@ -186,8 +194,7 @@ mu_history *mu_evaluate_with(const mu_evaluate_args *given)
     if (mu__step_data(args.model, &samples, "mu_evaluate", &data) != MU_OK ||
         mu__args_positive(&args, "steps", args.steps, "mu_evaluate") != MU_OK ||
         mu__need_compiled(args.model, &data, "mu_evaluate") != MU_OK ||
-        mu__need_end(&data, args.steps, "mu_evaluate", "steps") != MU_OK ||
-        mu__host_data(args.model, &data) != MU_OK)
+        mu__need_end(&data, args.steps, "mu_evaluate", "steps") != MU_OK || mu__host_data(args.model, &data) != MU_OK)
         return NULL;
     mu_model_use use;
     mu_callback **callbacks = NULL;
@@ -237,11 +244,12 @@ static mu_value *predict(const mu_evaluate_args *args, const mu_step_data *data,
     if (mu__call_hooks(callbacks, MU_HOOK_PREDICT_BEGIN, &logs) != MU_OK)
         return NULL;
     if (!model->trainer->predict_function)
-        model->trainer->predict_function =
-            mu_retain(mu_function_new(mu__predict_step, model, .name = "predict_step",
-                                      .jit_compile = model->trainer->jit_compile));
-    mu_pass p = {.model = model, .function = model->trainer->predict_function,
-                 .limit = args->steps > 0 ? args->steps : -1, .callbacks = callbacks};
+        model->trainer->predict_function = mu_retain(mu_function_new(mu__predict_step, model, .name = "predict_step",
+                                                                     .jit_compile = model->trainer->jit_compile));
+    mu_pass p = {.model = model,
+                 .function = model->trainer->predict_function,
+                 .limit = args->steps > 0 ? args->steps : -1,
+                 .callbacks = callbacks};
     mu_status status = run_on(&p, data);
     if (status == MU_OK && p.outputs.n == 0)
         status = mu__no_batches("mu_predict");
@@ -289,10 +297,7 @@ static mu_value *predict_values(const mu_evaluate_args *given, const char *funct
     return predict_on(&args, &data, function);
 }
 
-mu_value *mu_predict_values_with(const mu_evaluate_args *args)
-{
-    return predict_values(args, "mu_predict_values");
-}
+mu_value *mu_predict_values_with(const mu_evaluate_args *args) { return predict_values(args, "mu_predict_values"); }
 
 mu_tensor *mu_predict_with(const mu_evaluate_args *args)
 {
@@ -322,7 +327,10 @@ static mu_history *history_of(mu_pass *p)
 static mu_history *step_on(mu_model *model, const mu_step_data *data, bool training)
 {
     bool warned_of_nan = false;
-    mu_pass p = {.model = model, .training = training, .limit = -1, .warned_of_nan = &warned_of_nan,
+    mu_pass p = {.model = model,
+                 .training = training,
+                 .limit = -1,
+                 .warned_of_nan = &warned_of_nan,
                  .function = training ? model->trainer->train_function : model->trainer->test_function};
     mu_fit_position position = {.data = data->dataset};
     model->trainer->use->position = &position;
@@ -337,8 +345,10 @@ static mu_status check_batch(const mu_batch_args *args, const mu_step_data *data
     MU_TRY(mu__need_compiled(args->model, data, function));
     if (!training || args->model->trainer->optimizer || args->model->trainer->train_step)
         return MU_OK;
-    return mu__error(MU_FAILED_PRECONDITION, "%s: the model was compiled without an optimizer; give mu_compile one, "
-                     "such as .optimizer = \"adam\"", function);
+    return mu__error(
+        MU_FAILED_PRECONDITION,
+        "%s: the model was compiled without an optimizer; give mu_compile one, such as .optimizer = \"adam\"",
+        function);
 }
 
 static mu_history *on_batch(const mu_batch_args *given, bool training, const char *function)
@@ -353,23 +363,16 @@ static mu_history *on_batch(const mu_batch_args *given, bool training, const cha
     mu_dataset *one = element ? mu__class_weights(mu_dataset_from_tensors(element), &by, function) : NULL;
     mu_step_data data = {.dataset = one};
     if (mu__pending() || check_batch(&args, &data, training, function) != MU_OK ||
-        mu__host_data(args.model, &data) != MU_OK ||
-        mu__model_enter(args.model, &use, function) != MU_OK)
+        mu__host_data(args.model, &data) != MU_OK || mu__model_enter(args.model, &use, function) != MU_OK)
         return NULL;
     mu_history *history = step_on(args.model, &data, training);
     mu__model_leave(args.model);
     return history;
 }
 
-mu_history *mu_train_on_batch_with(const mu_batch_args *args)
-{
-    return on_batch(args, true, "mu_train_on_batch");
-}
+mu_history *mu_train_on_batch_with(const mu_batch_args *args) { return on_batch(args, true, "mu_train_on_batch"); }
 
-mu_history *mu_test_on_batch_with(const mu_batch_args *args)
-{
-    return on_batch(args, false, "mu_test_on_batch");
-}
+mu_history *mu_test_on_batch_with(const mu_batch_args *args) { return on_batch(args, false, "mu_test_on_batch"); }
 
 mu_value *mu_predict_on_batch_with(const mu_batch_args *given)
 {
@@ -384,7 +387,7 @@ mu_value *mu_predict_on_batch_with(const mu_batch_args *given)
     }
     const mu_samples samples = {.x = args.x};
     mu_value *inputs = mu__samples_element(&samples, function);
-    mu_value *element = inputs ? mu_list_of(1, &inputs) : NULL;  // a list of inputs is one part of it
+    mu_value *element = inputs ? mu_list_of(1, &inputs) : NULL; // a list of inputs is one part of it
     mu_step_data data = {.dataset = element ? mu_dataset_from_tensors(element) : NULL};
     const mu_evaluate_args on = {.size = sizeof on, .model = args.model};
     return data.dataset && mu__host_data(args.model, &data) == MU_OK ? predict_on(&on, &data, function) : NULL;

@@ -13,14 +13,14 @@
 typedef struct fitting {
     mu_fit_args args;
     mu_step_data data, validation;
-    mu_dataset *given, *given_validation;  // of these, before the model's look-ups; NULL: none
-    mu_callback **callbacks;  // ends with MU_END
+    mu_dataset *given, *given_validation; // of these, before the model's look-ups; NULL: none
+    mu_callback **callbacks;              // ends with MU_END
     mu_history *history;
-    mu_object *opened;      // data in use; kept over epochs if steps_per_epoch is set
+    mu_object *opened; // data in use; kept over epochs if steps_per_epoch is set
     mu_fit_position position;
     mu_progress progress;
-    int64_t last_steps;     // steps of the last epoch
-    int64_t known_steps;    // steps of a complete epoch, if the dataset's length is unknown; 0: none yet
+    int64_t last_steps;  // steps of the last epoch
+    int64_t known_steps; // steps of a complete epoch, if the dataset's length is unknown; 0: none yet
     bool warned_of_nan;
     mu_class_weights by_class;
     const mu_dataset_creator *creator; // whose datasets get weights by class; NULL: none
@@ -181,9 +181,11 @@ static bool validates_after(const mu_fit_args *args, int epoch)
 
 static mu_status fit_epoch(fitting *f, int epoch)
 {
-    mu_pass train,
-        validation = {.model = f->args.model, .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1,
-                      .epoch = epoch, .callbacks = f->callbacks, .warned_of_nan = &f->warned_of_nan};
+    mu_pass train, validation = {.model = f->args.model,
+                                 .limit = f->args.validation_steps > 0 ? f->args.validation_steps : -1,
+                                 .epoch = epoch,
+                                 .callbacks = f->callbacks,
+                                 .warned_of_nan = &f->warned_of_nan};
     const bool validates = validates_after(&f->args, epoch) && (f->validation.dataset || f->validation.creator);
     mu_status status = train_epoch(f, epoch, &train);
     if (status == MU_OK && train.steps > 0 && validates &&
@@ -246,8 +248,9 @@ static mu_status check_validation_epochs(const mu_fit_args *args)
         return mu__error(MU_INVALID_ARGUMENT, "mu_fit: validation_freq and validation_epochs are both given; give one");
     for (const int *at = args->validation_epochs; at && *at != 0; at++)
         if (*at < 0)
-            return mu__error(MU_INVALID_ARGUMENT, "mu_fit: validation_epochs has %d; epochs are counted from 1, and "
-                             "the list ends with 0", *at);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_fit: validation_epochs has %d; epochs are counted from 1, and the list ends with 0",
+                             *at);
     return MU_OK;
 }
 
@@ -256,15 +259,14 @@ static mu_status check_fit(const fitting *f)
     const mu_fit_args *args = &f->args;
     MU_TRY(mu__need_compiled(args->model, &f->data, "mu_fit"));
     if (!args->model->trainer->optimizer && !args->model->trainer->train_step)
-        return mu__error(MU_FAILED_PRECONDITION,
-                         "mu_fit: the model was compiled without an optimizer; give mu_compile one, such as "
-                         ".optimizer = \"adam\"");
+        return mu__error(
+            MU_FAILED_PRECONDITION,
+            "mu_fit: the model was compiled without an optimizer; give mu_compile one, such as .optimizer = \"adam\"");
     if (args->epochs < 0 || args->initial_epoch < 0 || args->steps_per_epoch < 0 || args->validation_steps < 0)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_fit: epochs %d, initial_epoch %d, steps_per_epoch %lld, validation_steps %lld; "
-                         "none may be negative",
-                         args->epochs, args->initial_epoch, (long long)args->steps_per_epoch,
-                         (long long)args->validation_steps);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "mu_fit: epochs %d, initial_epoch %d, steps_per_epoch %lld, validation_steps %lld; none may be negative",
+            args->epochs, args->initial_epoch, (long long)args->steps_per_epoch, (long long)args->validation_steps);
     if (args->validation_freq < 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_fit: validation_freq is %d; it must be 1 or more",
                          args->validation_freq);
@@ -283,9 +285,12 @@ static mu_status call_train_end(const fitting *f)
     const char *names[2 * MU_MAX_LOGS + 1];
     double values[2 * MU_MAX_LOGS + 1];
     const int epochs = f->history->epochs;
-    const mu_logs logs = {.model = f->args.model, .epoch = f->position.epoch - (epochs > 0), .step = f->last_steps,
+    const mu_logs logs = {.model = f->args.model,
+                          .epoch = f->position.epoch - (epochs > 0),
+                          .step = f->last_steps,
                           .n = epochs > 0 ? mu__history_last_epoch(f->history, names, values) : 0,
-                          .names = names, .values = values};
+                          .names = names,
+                          .values = values};
     return mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_END, &logs);
 }
 
@@ -298,8 +303,8 @@ static mu_status fit(fitting *f)
     f->position.epoch = f->args.initial_epoch;
     f->position.data = f->data.dataset;
     mu_logs logs = {.model = model};
-    mu_status status = when_validated(f) == MU_VALIDATES_NEVER
-                           ? MU_OK : mu__check_validation(model, f->given, f->given_validation);
+    mu_status status =
+        when_validated(f) == MU_VALIDATES_NEVER ? MU_OK : mu__check_validation(model, f->given, f->given_validation);
     status = status == MU_OK ? mu__call_hooks(f->callbacks, MU_HOOK_TRAIN_BEGIN, &logs) : status;
     for (int epoch = f->position.epoch; status == MU_OK && epoch < f->args.epochs && !model->trainer->stop; epoch++)
         status = fit_epoch(f, epoch);

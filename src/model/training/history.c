@@ -16,10 +16,7 @@ static void history_destroy(void *object)
 
 static mu_type history_type = {.name = "history", .destroy = history_destroy};
 
-mu_history *mu__history_new(void)
-{
-    return mu__new(&history_type, sizeof(mu_history));
-}
+mu_history *mu__history_new(void) { return mu__new(&history_type, sizeof(mu_history)); }
 
 static mu_series *find_series(const mu_history *history, const char *name)
 {
@@ -62,10 +59,7 @@ int mu__history_last_epoch(const mu_history *history, const char **names, double
     return n;
 }
 
-int mu_history_epochs(const mu_history *history)
-{
-    return history ? history->epochs : -1;
-}
+int mu_history_epochs(const mu_history *history) { return history ? history->epochs : -1; }
 
 double mu_history_at(const mu_history *history, const char *name, int epoch)
 {
@@ -79,20 +73,11 @@ double mu_history_last(const mu_history *history, const char *name)
     return series && series->values.n > 0 ? series->values.items[series->values.n - 1] : NAN;
 }
 
-double mu_history_seconds(const mu_history *history)
-{
-    return history ? history->seconds : NAN;
-}
+double mu_history_seconds(const mu_history *history) { return history ? history->seconds : NAN; }
 
-int64_t mu_history_samples(const mu_history *history)
-{
-    return history ? history->samples : -1;
-}
+int64_t mu_history_samples(const mu_history *history) { return history ? history->samples : -1; }
 
-int mu_history_names(const mu_history *history)
-{
-    return history ? (int)history->series.n : -1;
-}
+int mu_history_names(const mu_history *history) { return history ? (int)history->series.n : -1; }
 
 const char *mu_history_name(const mu_history *history, int i)
 {

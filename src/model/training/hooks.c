@@ -6,10 +6,7 @@
 #include "model/training/pass.h"
 #include "model/training/training.h"
 
-static bool is_end(mu_callback *const *callbacks, int i)
-{
-    return !callbacks || (const void *)callbacks[i] == MU_END;
-}
+static bool is_end(mu_callback *const *callbacks, int i) { return !callbacks || (const void *)callbacks[i] == MU_END; }
 
 // ---- Before training ----------------------------------------------------------------------------
 
@@ -48,17 +45,16 @@ static mu_status not_logged(const mu_model *model, mu_callback *const *callbacks
                          "mu_fit, or one of %s as .monitor to the callback",
                          i, monitor, logged);
     return mu__error(MU_INVALID_ARGUMENT,
-                     "mu_fit: callback %d watches '%s', which is not logged; logged are %s, and with "
-                     ".validation_data the same with the prefix 'val_'%s. Give one of them as .monitor, or the metric "
-                     "to mu_compile",
+                     "mu_fit: callback %d watches '%s', which is not logged; logged are %s, and with .validation_data "
+                     "the same with the prefix 'val_'%s. Give one of them as .monitor, or the metric to mu_compile",
                      i, monitor, logged, mu__hooks_set_rate(callbacks) ? "; and '" MU_RATE_LOG "'" : "");
 }
 
 static const char *missing_validation(mu_validates validates)
 {
-    return validates == MU_VALIDATES_NEVER ? " without .validation_data"
-                                           : " after an epoch without validation; validate after each, or give the "
-                                             "callback .save_best_only";
+    return validates == MU_VALIDATES_NEVER
+               ? " without .validation_data"
+               : " after an epoch without validation; validate after each, or give the callback .save_best_only";
 }
 
 // The names in braces in a callback's path; "{{" is a brace. What follows a colon is checked by the callback, when
@@ -83,8 +79,8 @@ static mu_status check_path(const mu_model *model, mu_callback *const *callbacks
         return mu__error(MU_INVALID_ARGUMENT,
                          "mu_fit: the path '%s' of callback %d has {%s}, which is not logged%s; expected 'epoch', "
                          "'batch', or one of %s",
-                         path, i, name,
-                         is_logged(model, callbacks, name, true) ? missing_validation(validates) : "", logged);
+                         path, i, name, is_logged(model, callbacks, name, true) ? missing_validation(validates) : "",
+                         logged);
     }
     return MU_OK;
 }
@@ -93,8 +89,8 @@ mu_status mu__need_callbacks(mu_callback *const *callbacks, const char *function
 {
     for (int i = 0; !is_end(callbacks, i); i++)
         if (!callbacks[i])
-            return mu__error(MU_INVALID_ARGUMENT, "%s: callback %d is NULL; give what mu_callback_new and its like "
-                             "returned", function, i);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: callback %d is NULL; give what mu_callback_new and its like returned", function, i);
     return MU_OK;
 }
 
@@ -109,14 +105,17 @@ static mu_status check_rate(const mu_model *model, int i)
 {
     const mu_optimizer *optimizer = model->trainer->optimizer;
     if (!optimizer)
-        return mu__error(MU_FAILED_PRECONDITION, "mu_fit: callback %d sets the learning rate, and the model was "
-                         "compiled without an optimizer; give mu_compile one, or leave out the callback", i);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "mu_fit: callback %d sets the learning rate, and the model was compiled without an optimizer; "
+                         "give mu_compile one, or leave out the callback",
+                         i);
     optimizer = optimizer->inner ? optimizer->inner : optimizer;
     if (!((const mu_optimizer_args *)optimizer->args)->schedule)
         return MU_OK;
-    return mu__error(MU_FAILED_PRECONDITION, "mu_fit: callback %d sets the learning rate, and '%s' follows a schedule; "
-                     "give the optimizer a .learning_rate in its place, or leave out the callback", i,
-                     mu__optimizer_name(optimizer));
+    return mu__error(MU_FAILED_PRECONDITION,
+                     "mu_fit: callback %d sets the learning rate, and '%s' follows a schedule; give the optimizer a "
+                     ".learning_rate in its place, or leave out the callback",
+                     i, mu__optimizer_name(optimizer));
 }
 
 mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *model, mu_validates validates)
@@ -140,7 +139,10 @@ mu_status mu__check_callbacks(mu_callback *const *callbacks, const mu_model *mod
 typedef mu_status hook_function(const mu_logs *logs, void *arg);
 
 // The names of the hooks, and where they are in a mu_callback_args.
-#define HOOK(word) {#word, offsetof(mu_callback_args, word)}
+#define HOOK(word)                              \
+    {                                           \
+#word, offsetof(mu_callback_args, word) \
+    }
 static const struct {
     const char *name;
     size_t offset;

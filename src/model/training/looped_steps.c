@@ -150,5 +150,5 @@ bool mu__loops_steps(const mu_pass *p)
            mu__strategy_launches(p->model->strategy);
 }
 
-const mu_step_runner mu__looped_steps = {.start = start, .next = mu__replica_next, .wait = wait,
-                                         .add = mu__replica_add, .read = mu__replica_read};
+const mu_step_runner mu__looped_steps = {
+    .start = start, .next = mu__replica_next, .wait = wait, .add = mu__replica_add, .read = mu__replica_read};

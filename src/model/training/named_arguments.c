@@ -5,7 +5,6 @@
 #include "model/optimizers/optimizer.h"
 #include "model/training/arguments.h"
 
-
 // What an argument may be: its type, what it is called in messages, and the function that makes one from a name (NULL:
 // no names).
 typedef struct argument_kind {
@@ -69,10 +68,7 @@ static mu_status objects_of(const argument_kind *kind, const void *given, const 
     return MU_OK;
 }
 
-mu_loss *mu__loss_argument(const void *given, const char *function)
-{
-    return object_of(&loss_kind, given, function);
-}
+mu_loss *mu__loss_argument(const void *given, const char *function) { return object_of(&loss_kind, given, function); }
 
 mu_metric *mu__metric_argument(const void *given, const char *function)
 {

@@ -31,8 +31,12 @@ static pass_hooks hooks_of(const mu_pass *p)
 
 mu_logs mu__pass_logs(const mu_pass *p)
 {
-    return (mu_logs){.model = p->model, .epoch = p->epoch, .step = p->steps, .n = p->model->trainer->n_metrics,
-                     .names = p->names, .values = p->values};
+    return (mu_logs){.model = p->model,
+                     .epoch = p->epoch,
+                     .step = p->steps,
+                     .n = p->model->trainer->n_metrics,
+                     .names = p->names,
+                     .values = p->values};
 }
 
 mu_status mu__pass_begin_batch(const mu_pass *p)
@@ -42,10 +46,7 @@ mu_status mu__pass_begin_batch(const mu_pass *p)
     return mu__call_hooks(p->callbacks, hooks_of(p).batch_begin, &logs);
 }
 
-static mu_status check_stop(const mu_strategy *strategy)
-{
-    return strategy->ops->cross_worker->check_stop(strategy);
-}
+static mu_status check_stop(const mu_strategy *strategy) { return strategy->ops->cross_worker->check_stop(strategy); }
 
 // ---- Metrics ------------------------------------------------------------------------------------
 
@@ -158,10 +159,7 @@ static mu_status read_metrics(mu_pass *p, bool last)
 
 // Workers sum their metrics only when needed: callbacks at each step, the chief's progress bar from time to time. The
 // progress bar's request travels with the agreement on the next batch, so that all workers do the same.
-static bool values_are_due(const mu_pass *p)
-{
-    return p->in_step || p->model->strategy->progress_agreed;
-}
+static bool values_are_due(const mu_pass *p) { return p->in_step || p->model->strategy->progress_agreed; }
 
 static void note_input(mu_pass *p)
 {

@@ -20,7 +20,7 @@ typedef struct mu_pass mu_pass;
 typedef struct mu_step_data {
     mu_dataset *dataset;
     mu_dataset_creator *creator;
-    mu_worker_data *workers;       // whose dataset it is (worker_data.h): an element is the batch of a call; else NULL
+    mu_worker_data *workers; // whose dataset it is (worker_data.h): an element is the batch of a call; else NULL
 } mu_step_data;
 
 typedef struct mu_step_runner {
@@ -43,7 +43,7 @@ typedef struct mu_step_runner {
     // note gives the progress bar a text to show in addition to the values. Optional.
     void (*note)(const mu_pass *pass, mu_progress *progress);
 } mu_step_runner;
-extern const mu_step_runner mu__replica_steps, mu__eager_steps, mu__worker_steps;  // (replica_steps.c, worker_steps.c)
+extern const mu_step_runner mu__replica_steps, mu__eager_steps, mu__worker_steps; // (replica_steps.c, worker_steps.c)
 
 // Steps on replicas, several of which are one run (looped_steps.c); mu__replica_steps begins. mu__loops_steps returns
 // whether a pass's steps run so: it trains, mu_compile was asked for it, and the devices work by themselves.
@@ -60,28 +60,37 @@ struct mu_pass {
     mu_model *model;
     mu_function *function;
     const mu_step_runner *runner;
-    mu_object *opened;             // the data, of the runner
-    bool batch_each;               // an element of the data is the batch of a call, of which several may make a step
-    int64_t limit;                 // steps; -1: until the data ends
+    mu_object *opened; // the data, of the runner
+    bool batch_each;   // an element of the data is the batch of a call, of which several may make a step
+    int64_t limit;     // steps; -1: until the data ends
     bool training;
-    mu_progress *progress;         // NULL: nothing is shown
+    mu_progress *progress; // NULL: nothing is shown
     mu_callback *const *callbacks;
-    bool in_step;                  // a callback runs after every batch, so only one step may be in progress
-    bool *warned_of_nan;             // for one warning per call of fit or evaluate; NULL: no metrics
+    bool in_step;        // a callback runs after every batch, so only one step may be in progress
+    bool *warned_of_nan; // for one warning per call of fit or evaluate; NULL: no metrics
     int epoch;
-    struct { void **items; size_t n, capacity; } started;  // steps, the oldest first
-    int64_t begun;                 // steps started, over all of the pass
-    int64_t waited;                // steps that the last wait of the runner has ended
-    struct { mu_value **items; size_t n, capacity; } waiting;  // batches of the next steps
+    struct {
+        void **items;
+        size_t n, capacity;
+    } started;      // steps, the oldest first
+    int64_t begun;  // steps started, over all of the pass
+    int64_t waited; // steps that the last wait of the runner has ended
+    struct {
+        mu_value **items;
+        size_t n, capacity;
+    } waiting; // batches of the next steps
     // results
     int64_t steps, samples;
-    double input_before;           // the devices' waiting time for input at the start, in seconds
-    mu_value *unread;              // the metrics' states after the last step, until they are read
-    double *sums;                  // the states as they were last read, summed over replicas; owned
-    int64_t read_before;           // step after which they were last read; 0: none
+    double input_before; // the devices' waiting time for input at the start, in seconds
+    mu_value *unread;    // the metrics' states after the last step, until they are read
+    double *sums;        // the states as they were last read, summed over replicas; owned
+    int64_t read_before; // step after which they were last read; 0: none
     const char *names[MU_MAX_LOGS];
     double values[MU_MAX_LOGS];
-    struct { mu_value **items; size_t n, capacity; } outputs;  // predict: of every batch, in order; retained
+    struct {
+        mu_value **items;
+        size_t n, capacity;
+    } outputs; // predict: of every batch, in order; retained
 };
 
 // mu__pass_begin_batch calls the callbacks that precede a step, for runners.
@@ -95,7 +104,7 @@ mu_logs mu__pass_logs(const mu_pass *pass);
 // mu__pass_need_sums makes room for the metrics' states, mu__pass_values computes the metrics from them.
 mu_status mu__pass_need_sums(mu_pass *pass);
 void mu__pass_values(mu_pass *pass);
-int64_t mu__pass_numbers(const mu_trainer *trainer);  // of all metrics' states together
+int64_t mu__pass_numbers(const mu_trainer *trainer); // of all metrics' states together
 // mu__pass_write writes pass->sums to the metrics' variables; mu__pass_reset writes zeros.
 mu_status mu__pass_write(const mu_pass *pass);
 mu_status mu__pass_reset(const mu_model *model);
@@ -112,7 +121,7 @@ mu_status mu__need_end(const mu_step_data *data, int64_t steps, const char *func
 // mu__check_validation finds out whether a model takes its validation data, if nothing has to be trained for that
 // (validation_check.c). NULL: there are none, or workers read them.
 mu_status mu__check_validation(mu_model *model, mu_dataset *training, mu_dataset *validation);
-int64_t mu__data_steps(const mu_step_data *data);  // batches; negative: not known
+int64_t mu__data_steps(const mu_step_data *data); // batches; negative: not known
 mu_status mu__need_compiled(const mu_model *model, const mu_step_data *data, const char *function);
 mu_status mu__no_batches(const char *function);
 mu_verbose mu__verbose_on(const mu_model *model, mu_verbose verbose);

@@ -36,7 +36,10 @@ void mu__progress_begin(mu_progress *progress, mu_verbose verbose, int epoch, in
     bool terminal = isatty(fileno(out)) == 1;
     if (verbose == MU_VERBOSE_AUTO)
         verbose = terminal ? MU_VERBOSE_BAR : MU_VERBOSE_LINES;
-    *progress = (mu_progress){.out = out, .mode = verbose, .target = target > 0 ? target : -1, .begin_ns = mu__now_ns(),
+    *progress = (mu_progress){.out = out,
+                              .mode = verbose,
+                              .target = target > 0 ? target : -1,
+                              .begin_ns = mu__now_ns(),
                               .width = terminal ? mu__terminal_width(out) : 0,
                               .colour = terminal && !mu__setting_text(MU_SETTING_NO_COLOR)};
     if (verbose != MU_VERBOSE_SILENT && epochs > 0)
@@ -82,14 +85,14 @@ static void add_text(line *l, const char *format, ...)
 
 // The values to show at one moment.
 typedef struct view {
-    int64_t step, target;  // target -1: not known
+    int64_t step, target; // target -1: not known
     bool final;
     double elapsed;
     int n;
     const char *const *names;
     const double *values;
-    double input_share;    // 0: not shown
-    const char *workers;   // "": not shown
+    double input_share;  // 0: not shown
+    const char *workers; // "": not shown
 } view;
 
 // ---- The head: steps, bar and times -------------------------------------------------------------
@@ -169,16 +172,10 @@ typedef struct item {
     int columns;
 } item;
 
-static bool waits_for_input(const view *v)
-{
-    return v->input_share > INPUT_SHARE && v->elapsed > INPUT_SECONDS;
-}
+static bool waits_for_input(const view *v) { return v->input_share > INPUT_SHARE && v->elapsed > INPUT_SECONDS; }
 
 // How many items follow the values.
-static int n_notes(const view *v)
-{
-    return waits_for_input(v) + (v->workers[0] != '\0');
-}
+static int n_notes(const view *v) { return waits_for_input(v) + (v->workers[0] != '\0'); }
 
 // Item i of the values; after them what the workers did, and the share of the time that devices waited for input.
 static item make_item(const view *v, int i)
@@ -188,13 +185,13 @@ static item make_item(const view *v, int i)
         snprintf(made.text, sizeof made.text, " - workers: %s", v->workers);
     else if (i >= v->n)
         snprintf(made.text, sizeof made.text, " - input wait: %.0f%%", 100 * v->input_share);
-    else if (isnan(v->values[i]))  // printf writes a sign before some
+    else if (isnan(v->values[i])) // printf writes a sign before some
         snprintf(made.text, sizeof made.text, " - %s: nan", v->names[i]);
     else
         snprintf(made.text, sizeof made.text,
                  fabs(v->values[i]) > 1e-3 || v->values[i] == 0 ? " - %s: %.4f" : " - %s: %.4e", v->names[i],
                  v->values[i]);
-    mu__printable(made.text, false);  // metric names come from the user
+    mu__printable(made.text, false); // metric names come from the user
     made.columns = mu__columns(made.text);
     return made;
 }
@@ -249,8 +246,14 @@ static void put_final(mu_progress *progress, const view *v)
 
 static void draw(mu_progress *progress, int64_t step, bool final, int n, const char *const *names, const double *values)
 {
-    const view v = {.step = step, .target = progress->target, .final = final, .n = n, .names = names, .values = values,
-                    .elapsed = (double)(mu__now_ns() - progress->begin_ns) / 1e9, .input_share = progress->input_share,
+    const view v = {.step = step,
+                    .target = progress->target,
+                    .final = final,
+                    .n = n,
+                    .names = names,
+                    .values = values,
+                    .elapsed = (double)(mu__now_ns() - progress->begin_ns) / 1e9,
+                    .input_share = progress->input_share,
                     .workers = progress->workers};
     if (final) {
         put_final(progress, &v);
@@ -274,8 +277,8 @@ static bool line_is_due(const mu_progress *progress, int64_t now)
 bool mu__progress_due(const mu_progress *progress)
 {
     const int64_t now = mu__now_ns();
-    return progress->mode == MU_VERBOSE_BAR     ? now - progress->shown_ns >= REDRAW_NS
-           : progress->mode == MU_VERBOSE_LINES && line_is_due(progress, now);
+    return progress->mode == MU_VERBOSE_BAR ? now - progress->shown_ns >= REDRAW_NS
+                                            : progress->mode == MU_VERBOSE_LINES && line_is_due(progress, now);
 }
 
 void mu__progress_step(mu_progress *progress, int64_t step, int n, const char *const *names, const double *values)

@@ -33,10 +33,7 @@ static void *start(mu_pass *p)
     return batch ? mu__run_start(p->model->strategy, p->function, batch) : NULL;
 }
 
-int mu__replica_next(const mu_pass *p, bool all)
-{
-    return all || p->in_step || p->started.n > 1 ? 0 : -1;
-}
+int mu__replica_next(const mu_pass *p, bool all) { return all || p->in_step || p->started.n > 1 ? 0 : -1; }
 
 static mu_value *wait(mu_pass *p, void *step)
 {
@@ -75,7 +72,7 @@ mu_status mu__replica_read(mu_pass *p, bool last)
     const int64_t n = mu__pass_numbers(p->model->trainer);
     if (!p->unread)
         return MU_OK;
-    mu__free(p->sums);  // of a restored epoch, before metrics knew the number of columns
+    mu__free(p->sums); // of a restored epoch, before metrics knew the number of columns
     p->sums = NULL;
     MU_TRY(mu__pass_need_sums(p));
     double *parts = mu__calloc((size_t)(strategy->n_local * n) + 1, sizeof *parts);
@@ -90,8 +87,12 @@ mu_status mu__replica_read(mu_pass *p, bool last)
     return status;
 }
 
-const mu_step_runner mu__replica_steps = {.begin = begin, .start = start, .next = mu__replica_next, .wait = wait,
-                                          .add = mu__replica_add, .read = mu__replica_read};
+const mu_step_runner mu__replica_steps = {.begin = begin,
+                                          .start = start,
+                                          .next = mu__replica_next,
+                                          .wait = wait,
+                                          .add = mu__replica_add,
+                                          .read = mu__replica_read};
 
 // ---- Steps that are not traced ------------------------------------------------------------------
 
@@ -117,5 +118,9 @@ static mu_value *its_result(mu_pass *p, void *step)
     return mu__give(step);
 }
 
-const mu_step_runner mu__eager_steps = {.begin = begin, .start = start_eagerly, .next = next_at_once,
-                                        .wait = its_result, .add = mu__replica_add, .read = mu__replica_read};
+const mu_step_runner mu__eager_steps = {.begin = begin,
+                                        .start = start_eagerly,
+                                        .next = next_at_once,
+                                        .wait = its_result,
+                                        .add = mu__replica_add,
+                                        .read = mu__replica_read};

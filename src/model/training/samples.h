@@ -19,9 +19,9 @@ const mu_dataset_creator *mu__creator_of(const void *samples);
 // Samples for fit, evaluate and predict: a dataset of batches, or rows that become one.
 typedef struct mu_samples {
     const void *x, *y;
-    int64_t batch_size;      // 0: the default
+    int64_t batch_size; // 0: the default
     bool shuffle;
-    const void *weights;     // of samples; with y
+    const void *weights; // of samples; with y
 } mu_samples;
 // mu__samples_split moves the last `share` of the rows into `rest`.
 mu_status mu__samples_split(mu_samples *samples, double share, mu_samples *rest, const char *function);

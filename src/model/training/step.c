@@ -22,13 +22,17 @@ static mu_status take_apart(mu_value *batch, example *out)
 {
     const int n = mu_value_count(batch);
     if (batch && mu_value_kind_of(batch) == MU_VALUE_MAP)
-        return mu__error(MU_INVALID_ARGUMENT, "an element of the dataset is a map, whose first key is '%s'; expected a "
-                         "list of inputs and labels, each of which may be a map", n > 0 ? mu_value_key(batch, 0) : "");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "an element of the dataset is a map, whose first key is '%s'; expected a list of inputs and "
+                         "labels, each of which may be a map",
+                         n > 0 ? mu_value_key(batch, 0) : "");
     if (n < 2)
-        return mu__error(MU_INVALID_ARGUMENT, "an element of the dataset has %d part%s; expected a list of inputs "
-                         "and labels. Beside inputs in an array, give the labels as y", n, n == 1 ? "" : "s");
-    *out = (example){.x = mu_value_at(batch, 0), .y = mu_value_at(batch, 1),
-                     .weights = n > 2 ? mu_value_at(batch, 2) : NULL};
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "an element of the dataset has %d part%s; expected a list of inputs and labels. Beside inputs "
+                         "in an array, give the labels as y",
+                         n, n == 1 ? "" : "s");
+    *out = (example){
+        .x = mu_value_at(batch, 0), .y = mu_value_at(batch, 1), .weights = n > 2 ? mu_value_at(batch, 2) : NULL};
     return mu_error_code();
 }
 
@@ -52,12 +56,12 @@ static mu_status tensors_of(const mu_value *nest, const char *what, tensors *out
 // A forward pass with its losses.
 typedef struct forward {
     tensors outputs;
-    mu_tensor *labels[MU_MAX_MODEL_INPUTS];   // of each output; NULL: none
-    mu_tensor *weights[MU_MAX_MODEL_INPUTS];  // of the samples, for each output; NULL: none
-    mu_tensor *masks[MU_MAX_MODEL_INPUTS];    // of the outputs; NULL: none
-    mu_tensor *loss;           // this replica's share
-    mu_tensor *total, *count;  // for the mean loss
-    mu_tensor *totals[MU_MAX_MODEL_INPUTS], *counts[MU_MAX_MODEL_INPUTS];  // likewise of each output's loss
+    mu_tensor *labels[MU_MAX_MODEL_INPUTS];                               // of each output; NULL: none
+    mu_tensor *weights[MU_MAX_MODEL_INPUTS];                              // of the samples, for each output; NULL: none
+    mu_tensor *masks[MU_MAX_MODEL_INPUTS];                                // of the outputs; NULL: none
+    mu_tensor *loss;                                                      // this replica's share
+    mu_tensor *total, *count;                                             // for the mean loss
+    mu_tensor *totals[MU_MAX_MODEL_INPUTS], *counts[MU_MAX_MODEL_INPUTS]; // likewise of each output's loss
 } forward;
 
 // ---- Labels and weights of each output ----------------------------------------------------------
@@ -73,16 +77,14 @@ static mu_status by_name(const mu_name_list *names, const mu_value *map, const c
 
 static mu_status need_names(const forward *f, const mu_name_list *names, const char *what)
 {
-    return (int)names->n == f->outputs.n
-               ? MU_OK
-               : mu__error(MU_INVALID_ARGUMENT, "the %s are a map, and the names of the model's %d outputs are not "
-                           "known; give a list in their order", what, f->outputs.n);
+    return (int)names->n == f->outputs.n ? MU_OK
+                                         : mu__error(MU_INVALID_ARGUMENT,
+                                                     "the %s are a map, and the names of the model's %d outputs are "
+                                                     "not known; give a list in their order",
+                                                     what, f->outputs.n);
 }
 
-static bool has_loss(const mu_trainer *trainer, int output)
-{
-    return trainer->losses[output] != NULL;
-}
+static bool has_loss(const mu_trainer *trainer, int output) { return trainer->losses[output] != NULL; }
 
 // Labels in order are those of all outputs, or of those that have a loss.
 static mu_status labels_in_order(const mu_trainer *trainer, const mu_value *y, forward *f)
@@ -93,9 +95,10 @@ static mu_status labels_in_order(const mu_trainer *trainer, const mu_value *y, f
     for (int i = 0; i < trainer->n_losses; i++)
         n_losses += has_loss(trainer, i);
     if (given.n != f->outputs.n && given.n != n_losses)
-        return mu__error(MU_INVALID_ARGUMENT, "the data have %d label%s for %d output%s of the model; give a list of "
-                         "labels in the order of the outputs, or a map with their names as keys", given.n,
-                         given.n == 1 ? "" : "s", f->outputs.n, f->outputs.n == 1 ? "" : "s");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the data have %d label%s for %d output%s of the model; give a list of labels in the order of "
+                         "the outputs, or a map with their names as keys",
+                         given.n, given.n == 1 ? "" : "s", f->outputs.n, f->outputs.n == 1 ? "" : "s");
     for (int i = 0, k = 0; i < f->outputs.n; i++)
         f->labels[i] = given.n == f->outputs.n || has_loss(trainer, i) ? given.items[k++] : NULL;
     return MU_OK;
@@ -106,8 +109,9 @@ static mu_status weights_in_order(const mu_value *weights, forward *f)
     tensors given;
     MU_TRY(tensors_of(weights, "sample weights", &given));
     if (given.n != 1 && given.n != f->outputs.n)
-        return mu__error(MU_INVALID_ARGUMENT, "the data have %d tensors of sample weights for %d output%s of the "
-                         "model; give one for all, a list in their order, or a map with their names as keys",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the data have %d tensors of sample weights for %d output%s of the model; give one for all, a "
+                         "list in their order, or a map with their names as keys",
                          given.n, f->outputs.n, f->outputs.n == 1 ? "" : "s");
     for (int i = 0; i < f->outputs.n; i++)
         f->weights[i] = given.items[given.n == 1 ? 0 : i];
@@ -116,8 +120,10 @@ static mu_status weights_in_order(const mu_value *weights, forward *f)
 
 static mu_status need_label(const mu_name_list *names, int output)
 {
-    return mu__error(MU_INVALID_ARGUMENT, "the data have no labels for the output '%s', which has a loss or a metric; "
-                     "give them under this key", (size_t)output < names->n ? names->items[output] : "?");
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        "the data have no labels for the output '%s', which has a loss or a metric; give them under this key",
+        (size_t)output < names->n ? names->items[output] : "?");
 }
 
 // Finds the label and the weights of each output.
@@ -125,8 +131,10 @@ static mu_status pair(const mu_trainer *trainer, const mu_value *outputs, const 
 {
     mu_name_list keys = {0};
     if (f->outputs.n != trainer->n_losses)
-        return mu__error(MU_INVALID_ARGUMENT, "the model has %d outputs and was compiled with %d losses; give "
-                         "mu_compile .loss = MU_LOSSES(…) with one for each output", f->outputs.n, trainer->n_losses);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "the model has %d outputs and was compiled with %d losses; give mu_compile .loss = "
+                         "MU_LOSSES(…) with one for each output",
+                         f->outputs.n, trainer->n_losses);
     if (trainer->outputs.n == 0 && mu__is_flat_map(outputs))
         MU_TRY(mu__name_list_copy(&keys, (size_t)outputs->n, outputs->keys));
     const mu_name_list *names = trainer->outputs.n > 0 ? &trainer->outputs : &keys;
@@ -135,8 +143,8 @@ static mu_status pair(const mu_trainer *trainer, const mu_value *outputs, const 
     if (status == MU_OK)
         status = y_map ? by_name(names, e->y, "labels", f->labels) : labels_in_order(trainer, e->y, f);
     if (status == MU_OK && e->weights)
-        status = weight_map ? by_name(names, e->weights, "sample weights", f->weights)
-                            : weights_in_order(e->weights, f);
+        status =
+            weight_map ? by_name(names, e->weights, "sample weights", f->weights) : weights_in_order(e->weights, f);
     for (int i = 0; status == MU_OK && i < f->outputs.n; i++)
         if (has_loss(trainer, i) && !f->labels[i])
             status = need_label(names, i);
@@ -151,16 +159,13 @@ static mu_tensor *scaled(mu_tensor *x, double factor)
     return factor == 1 || !x ? x : mu_multiply(x, mu_constant(mu_tensor_dtype(x), factor));
 }
 
-static mu_tensor *plus(mu_tensor *sum, mu_tensor *x)
-{
-    return sum ? mu_add(sum, x) : x;
-}
+static mu_tensor *plus(mu_tensor *sum, mu_tensor *x) { return sum ? mu_add(sum, x) : x; }
 
 static mu_status add_losses(const mu_trainer *trainer, forward *f)
 {
     for (int i = 0; i < f->outputs.n; i++) {
-        const mu_loss_inputs in = {.y_true = f->labels[i], .y_pred = f->outputs.items[i], .weights = f->weights[i],
-                                   .mask = f->masks[i]};
+        const mu_loss_inputs in = {
+            .y_true = f->labels[i], .y_pred = f->outputs.items[i], .weights = f->weights[i], .mask = f->masks[i]};
         mu_loss_share share;
         if (!has_loss(trainer, i))
             continue;
@@ -168,7 +173,7 @@ static mu_status add_losses(const mu_trainer *trainer, forward *f)
         f->totals[i] = share.total;
         f->counts[i] = share.count;
         f->loss = plus(f->loss, scaled(share.share, trainer->loss_weights[i]));
-        if (f->count)  // an output with a loss for each step counts as often as the first one
+        if (f->count) // an output with a loss for each step counts as often as the first one
             share.total = mu_multiply(share.total, mu_divide_no_nan(f->count, share.count));
         f->count = f->count ? f->count : share.count;
         f->total = plus(f->total, scaled(share.total, trainer->loss_weights[i]));
@@ -274,7 +279,10 @@ static mu_tensor *added(const mu_metric *metric, size_t k)
 // Every state of every metric on this replica, in order; of steps on workers what the step adds.
 mu_value *mu__metric_states(const mu_trainer *trainer)
 {
-    struct { mu_value **items; size_t n, capacity; } list = {0};
+    struct {
+        mu_value **items;
+        size_t n, capacity;
+    } list = {0};
     mu_value *states = NULL;
     mu_status status = MU_OK;
     for (int i = 0; i < trainer->n_metrics && status == MU_OK; i++)
@@ -309,8 +317,10 @@ static mu_status find_metrics(mu_model *model)
     MU_TRY(mu__adopt_metrics(model));
     return model->trainer->n_metrics == before || mu__step_runner(model) != &mu__worker_steps
                ? MU_OK
-               : mu__error(MU_FAILED_PRECONDITION, "layers of '%s' have metrics that they made in its first step, on a "
-                           "worker; call mu_model_build before mu_fit", mu_layer_name(model));
+               : mu__error(MU_FAILED_PRECONDITION,
+                           "layers of '%s' have metrics that they made in its first step, on a worker; call "
+                           "mu_model_build before mu_fit",
+                           mu_layer_name(model));
 }
 
 // Ends a step that began with collect(model, true), and returns its result.
@@ -330,12 +340,14 @@ static mu_status add_own_loss(const mu_model *model, mu_value *batch, mu_tensor 
     tensors all;
     if (!loss)
         return mu__pending() ? mu_error_code()
-                             : mu__error(MU_INVALID_ARGUMENT, "mu_compile: the step of '%s' returned NULL without an "
-                                         "error; return its loss, or NULL after mu_fail(code, reason)",
+                             : mu__error(MU_INVALID_ARGUMENT,
+                                         "mu_compile: the step of '%s' returned NULL without an error; return its "
+                                         "loss, or NULL after mu_fail(code, reason)",
                                          mu_layer_name(model));
     if (mu_tensor_rank(loss) != 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_compile: the step of '%s' returned a tensor of rank %d; return the "
-                         "mean loss, a scalar", mu_layer_name(model), mu_tensor_rank(loss));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_compile: the step of '%s' returned a tensor of rank %d; return the mean loss, a scalar",
+                         mu_layer_name(model), mu_tensor_rank(loss));
     MU_TRY(tensors_of(batch, "tensors in a batch", &all));
     mu_tensor *rows = mu_cast(mu_dim_size(all.items[0], 0), mu__floatx());
     // The mean of a replica without samples is NaN.
@@ -362,8 +374,10 @@ static mu_value *own_step(mu_model *model, mu_value *batch,
 static void warn_of_frozen(mu_model *model, const mu_value *variables)
 {
     if (variables && mu_value_count(variables) == 0 && !atomic_exchange(&model->trainer->warned_of_frozen, true))
-        mu__log(MU_LOG_WARNING, "'%s' has no trainable weights, so training changes none; "
-                "mu_layer_set_trainable(layer, true) lets a layer learn again", mu_layer_name(model));
+        mu__log(MU_LOG_WARNING,
+                "'%s' has no trainable weights, so training changes none; mu_layer_set_trainable(layer, true) lets a "
+                "layer learn again",
+                mu_layer_name(model));
 }
 
 static mu_status train_on(mu_model *model, const example *e)

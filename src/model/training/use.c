@@ -6,7 +6,7 @@
 #include "base/callback.h"
 #include "model/training/training.h"
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;  // guards every model's `use`; held briefly
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; // guards every model's `use`; held briefly
 
 static mu_status refuse(const mu_model_use *present, const char *function)
 {
@@ -17,8 +17,7 @@ static mu_status refuse(const mu_model_use *present, const char *function)
                          function, present->function);
     return mu__error(MU_FAILED_PRECONDITION,
                      "%s is called while %s of the same model takes its data or runs a step; only a callback may do "
-                     "that. "
-                     "Move the call into a callback such as on_epoch_end",
+                     "that. Move the call into a callback such as on_epoch_end",
                      function, present->function);
 }
 
@@ -49,8 +48,7 @@ mu_status mu__model_need_idle(const mu_model *model, const char *function)
     const char *user = model->trainer->use ? model->trainer->use->function : NULL;
     pthread_mutex_unlock(&lock);
     return user ? mu__error(MU_FAILED_PRECONDITION, "%s: %s of the same model has not returned; call %s after it",
-                            function,
-                            user, function)
+                            function, user, function)
                 : MU_OK;
 }
 

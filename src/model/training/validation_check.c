@@ -43,7 +43,7 @@ static mu_status trace(mu_model *model, const mu_value *element, int64_t rows)
     if (status == MU_OK)
         status = mu__trace_run("validation", mu__loss_step, model, element, specs, true, &traced);
     mu__host_shapes_end(outer);
-    mu__losses_begin(model);  // those of the trace end with it
+    mu__losses_begin(model); // those of the trace end with it
     mu_scope_close(&scope);
     mu_release(traced.graph);
     mu_release(traced.inputs);

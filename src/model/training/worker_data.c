@@ -6,11 +6,11 @@
 
 struct mu_worker_data {
     mu_object object;
-    mu_strategy *strategy;            // retained
-    mu_resource_list *list;           // retained: its lock is held while the creator runs
-    mu_dataset_creator *creator;      // retained
-    mu_dataset *dataset;              // retained
-    const char *function, *argument;  // NULL: datasets may repeat for ever
+    mu_strategy *strategy;           // retained
+    mu_resource_list *list;          // retained: its lock is held while the creator runs
+    mu_dataset_creator *creator;     // retained
+    mu_dataset *dataset;             // retained
+    const char *function, *argument; // NULL: datasets may repeat for ever
 };
 
 static void destroy(void *object)
@@ -65,10 +65,7 @@ mu_worker_data *mu__worker_data_new(mu_strategy *strategy, mu_dataset_creator *c
     return NULL;
 }
 
-mu_dataset *mu__worker_data_dataset(const mu_worker_data *data)
-{
-    return data->dataset;
-}
+mu_dataset *mu__worker_data_dataset(const mu_worker_data *data) { return data->dataset; }
 
 void mu__worker_data_must_end(mu_worker_data *data, const char *function, const char *argument)
 {

@@ -105,8 +105,8 @@ static void *start(mu_pass *p)
 // A step is the result of a call, or a list of them.
 static bool is_ready(const mu_value *step)
 {
-    bool ready = step->kind != MU_VALUE_REMOTE ||
-                 mu__remote_value_state((mu_remote_value *)step->leaf) != MU_REMOTE_NOT_READY;
+    bool ready =
+        step->kind != MU_VALUE_REMOTE || mu__remote_value_state((mu_remote_value *)step->leaf) != MU_REMOTE_NOT_READY;
     for (int i = 0; i < step->n && ready; i++)
         ready = is_ready(step->items[i]);
     return ready;
@@ -162,7 +162,7 @@ static mu_status add(mu_pass *p, mu_value *result)
 static mu_status read(mu_pass *p, bool last)
 {
     if (last && mu__is(p->opened, &mu__value_type) && p->sums)
-        p->samples = (int64_t)p->sums[1];  // of the mean loss: this process has not seen the batches of a creator
+        p->samples = (int64_t)p->sums[1]; // of the mean loss: this process has not seen the batches of a creator
     return p->sums && (last || p->in_step) ? mu__pass_write(p) : MU_OK;
 }
 
@@ -205,5 +205,11 @@ static void note(const mu_pass *p, mu_progress *progress)
              late);
 }
 
-const mu_step_runner mu__worker_steps = {.begin = begin, .start = start, .next = next, .wait = wait,
-                                         .abandon = abandon, .add = add, .read = read, .note = note};
+const mu_step_runner mu__worker_steps = {.begin = begin,
+                                         .start = start,
+                                         .next = next,
+                                         .wait = wait,
+                                         .abandon = abandon,
+                                         .add = add,
+                                         .read = read,
+                                         .note = note};

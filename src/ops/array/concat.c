@@ -15,10 +15,10 @@
 static mu_status concat_mismatch(const mu_infer *infer, int i)
 {
     char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
-    return mu__error(MU_INVALID_ARGUMENT, "%s: inputs 0 and %d are %s %s and %s %s; types must be equal, and shapes "
-                     "except along the axis", infer->op->name, i, mu_dtype_name(infer->in[0].dtype),
-                     mu__shape_text(&infer->in[0].shape, first), mu_dtype_name(infer->in[i].dtype),
-                     mu__shape_text(&infer->in[i].shape, other));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: inputs 0 and %d are %s %s and %s %s; types must be equal, and shapes except along the axis",
+                     infer->op->name, i, mu_dtype_name(infer->in[0].dtype), mu__shape_text(&infer->in[0].shape, first),
+                     mu_dtype_name(infer->in[i].dtype), mu__shape_text(&infer->in[i].shape, other));
 }
 
 static mu_status concat_infer(mu_infer *infer)
@@ -45,15 +45,15 @@ static mu_status concat_infer(mu_infer *infer)
 }
 
 // Interleaves two inputs.
-#define INTERLEAVE(T, bits)                                                                  \
-    MU_PER_ISA(zip_##bits, (const void *first, const void *second, void *to, int64_t n), (first, second, to, n))\
-    {                                                                                        \
-        const T *a = first, *b = second;                                                     \
-        T *restrict out = to;                                                                \
-        for (int64_t i = 0; i < n; i++) {                                                    \
-            out[2 * i] = a[i];                                                               \
-            out[2 * i + 1] = b[i];                                                           \
-        }                                                                                    \
+#define INTERLEAVE(T, bits)                                                                                      \
+    MU_PER_ISA(zip_##bits, (const void *first, const void *second, void *to, int64_t n), (first, second, to, n)) \
+    {                                                                                                            \
+        const T *a = first, *b = second;                                                                         \
+        T *restrict out = to;                                                                                    \
+        for (int64_t i = 0; i < n; i++) {                                                                        \
+            out[2 * i] = a[i];                                                                                   \
+            out[2 * i + 1] = b[i];                                                                               \
+        }                                                                                                        \
     }
 INTERLEAVE(uint8_t, 8)
 INTERLEAVE(uint16_t, 16)
@@ -62,8 +62,10 @@ INTERLEAVE(uint64_t, 64)
 
 static void interleave(const mu_kernel *k, size_t bytes, int64_t n)
 {
-    (bytes == 1 ? zip_8 : bytes == 2 ? zip_16 : bytes == 4 ? zip_32 : zip_64)(k->in[0].data, k->in[1].data,
-                                                                              k->out[0].data, n);
+    (bytes == 1   ? zip_8
+     : bytes == 2 ? zip_16
+     : bytes == 4 ? zip_32
+                  : zip_64)(k->in[0].data, k->in[1].data, k->out[0].data, n);
 }
 
 static mu_status concat_ref(const mu_kernel *k)
@@ -140,8 +142,16 @@ static const mu_sample samples_concat[] = {
     {0},
 };
 const mu_op mu_op_concat = {
-    .name = "concat", .n_in = 1, .max_in = MU_VARIADIC, .n_out = 1, .attrs_bytes = sizeof(mu_axis_attrs),
-    .attrs = axis_attrs, .infer = concat_infer, .grad = concat_grad, .ref = concat_ref, .cpu = {.run = concat_fast},
+    .name = "concat",
+    .n_in = 1,
+    .max_in = MU_VARIADIC,
+    .n_out = 1,
+    .attrs_bytes = sizeof(mu_axis_attrs),
+    .attrs = axis_attrs,
+    .infer = concat_infer,
+    .grad = concat_grad,
+    .ref = concat_ref,
+    .cpu = {.run = concat_fast},
     .samples = samples_concat,
     .lower = mu__lower_concat,
 };
@@ -150,8 +160,7 @@ mu_tensor *mu_concat(int n, mu_tensor *const *tensors, int axis)
     mu_axis_attrs attrs = {.axis = axis};
     if (n > 0 && mu__need(tensors, "mu_concat: the list") != MU_OK)
         return NULL;
-    if (n > 0 && tensors[0] && !mu__pending() &&
-        (attrs.axis = mu__axis(axis, tensors[0]->shape.rank, "mu_concat")) < 0)
+    if (n > 0 && tensors[0] && !mu__pending() && (attrs.axis = mu__axis(axis, tensors[0]->shape.rank, "mu_concat")) < 0)
         return NULL;
     return mu__apply_n(&mu_op_concat, &attrs, n, tensors);
 }
@@ -253,9 +262,18 @@ static const mu_sample samples_part[] = {
     {0},
 };
 const mu_op mu_op_concat_part = {
-    .name = "concat_part", .n_in = 2, .max_in = MU_VARIADIC, .n_out = 1, .shape_only = ~1u,
-    .attrs_bytes = sizeof(mu_part_attrs), .attrs = part_attrs, .infer = concat_part_infer,
-    .view_at = concat_part_view, .grad = concat_part_grad, .ref = concat_part_ref, .cpu = {.run = concat_part_fast},
+    .name = "concat_part",
+    .n_in = 2,
+    .max_in = MU_VARIADIC,
+    .n_out = 1,
+    .shape_only = ~1u,
+    .attrs_bytes = sizeof(mu_part_attrs),
+    .attrs = part_attrs,
+    .infer = concat_part_infer,
+    .view_at = concat_part_view,
+    .grad = concat_part_grad,
+    .ref = concat_part_ref,
+    .cpu = {.run = concat_part_fast},
     .samples = samples_part,
     .lower = mu__lower_concat_part,
 };
@@ -266,10 +284,11 @@ static mu_status need_alike(int n, mu_tensor *const *tensors)
 {
     char first[MU_SHAPE_TEXT], other[MU_SHAPE_TEXT];
     for (int i = 1; i < n; i++)
-        if (tensors[i] && (tensors[i]->dtype != tensors[0]->dtype ||
-                           !mu__shape_compatible(&tensors[i]->shape, &tensors[0]->shape)))
-            return mu__error(MU_INVALID_ARGUMENT, "mu_stack: tensors 0 and %d are %s%s and %s%s; types and shapes must "
-                             "be equal", i, mu_dtype_name(tensors[0]->dtype), mu__shape_text(&tensors[0]->shape, first),
+        if (tensors[i] &&
+            (tensors[i]->dtype != tensors[0]->dtype || !mu__shape_compatible(&tensors[i]->shape, &tensors[0]->shape)))
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "mu_stack: tensors 0 and %d are %s%s and %s%s; types and shapes must be equal", i,
+                             mu_dtype_name(tensors[0]->dtype), mu__shape_text(&tensors[0]->shape, first),
                              mu_dtype_name(tensors[i]->dtype), mu__shape_text(&tensors[i]->shape, other));
     return MU_OK;
 }

@@ -20,13 +20,15 @@ static mu_status partition_infer(mu_infer *infer)
     const mu_spec *x = &infer->in[0], *numbers = &infer->in[1];
     char text[MU_SHAPE_TEXT];
     if (numbers->dtype != MU_I32 || numbers->shape.rank != 1 || x->shape.rank < 1)
-        return mu__error(MU_INVALID_ARGUMENT, "dynamic_partition: the parts are given as %s%s for x of rank %d; they "
-                         "must be a vector of int32, one for each row of x", mu_dtype_name(numbers->dtype),
-                         mu__shape_text(&numbers->shape, text), x->shape.rank);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "dynamic_partition: the parts are given as %s%s for x of rank %d; they must be a vector of "
+                         "int32, one for each row of x",
+                         mu_dtype_name(numbers->dtype), mu__shape_text(&numbers->shape, text), x->shape.rank);
     const int64_t n = numbers->shape.dims[0], rows = x->shape.dims[0];
     if (n != MU_UNKNOWN && rows != MU_UNKNOWN && n != rows)
-        return mu__error(MU_INVALID_ARGUMENT, "dynamic_partition: %lld numbers of parts for %lld rows; give one for "
-                         "each row", (long long)n, (long long)rows);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "dynamic_partition: %lld numbers of parts for %lld rows; give one for each row", (long long)n,
+                         (long long)rows);
     for (int i = 0; i < infer->n_out; i++) {
         infer->out[i] = *x;
         infer->out[i].shape.dims[0] = MU_UNKNOWN;
@@ -85,17 +87,33 @@ static mu_tensor *partition_grad(mu_grad *g, int i)
 static const mu_attr_spec partition_fields[] = {{"n", MU_ATTR_INT, offsetof(mu_segment_attrs, n)}, {0}};
 static const mu_segment_attrs three = {3};
 static const mu_sample samples_partition[] = {
-    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .high = {0, 3}, .attrs = &three,
+    {.n_in = 2,
+     .in = {MU_DIMS(5, 3), MU_DIMS(5)},
+     .dtypes = {0, MU_I32},
+     .high = {0, 3},
+     .attrs = &three,
      .no_grad = 2},
     {.n_in = 2, .in = {MU_DIMS(1), MU_DIMS(1)}, .dtypes = {0, MU_I32}, .high = {0, 3}, .attrs = &three, .no_grad = 2},
-    {.n_in = 2, .in = {MU_DIMS(0, 2), MU_DIMS(0)}, .dtypes = {0, MU_I32}, .high = {0, 3}, .attrs = &three,
+    {.n_in = 2,
+     .in = {MU_DIMS(0, 2), MU_DIMS(0)},
+     .dtypes = {0, MU_I32},
+     .high = {0, 3},
+     .attrs = &three,
      .no_grad = 2},
     {0},
 };
 const mu_op mu_op_dynamic_partition = {
-    .name = "dynamic_partition", .n_in = 2, .n_out = 1, .flags = MU_OP_DATA_DEPENDENT,
-    .attrs_bytes = sizeof(mu_segment_attrs), .attrs = partition_fields, .attr_outputs = partition_outputs,
-    .infer = partition_infer, .measure = partition_measure, .ref = partition_ref, .grad = partition_grad,
+    .name = "dynamic_partition",
+    .n_in = 2,
+    .n_out = 1,
+    .flags = MU_OP_DATA_DEPENDENT,
+    .attrs_bytes = sizeof(mu_segment_attrs),
+    .attrs = partition_fields,
+    .attr_outputs = partition_outputs,
+    .infer = partition_infer,
+    .measure = partition_measure,
+    .ref = partition_ref,
+    .grad = partition_grad,
     .samples = samples_partition,
     .no_lowering = "the parts' sizes depend on the elements; use mu_where with a mask for each part, or run the "
                    "function on a CPU device",

@@ -39,13 +39,13 @@ mu_status mu__row_error(const char *op, int64_t i, int64_t index, int64_t n)
                      (long long)index, (long long)i, (long long)n);
 }
 
-#define LARGEST(T, name)                                      \
-    MU_PER_ISA_RESULT(T, name, (const T *indices, int64_t n), (indices, n))\
-    {                                                         \
-        T largest = 0;                                        \
-        for (int64_t i = 0; i < n; i++)                       \
-            largest = indices[i] > largest ? indices[i] : largest; \
-        return largest;                                       \
+#define LARGEST(T, name)                                                    \
+    MU_PER_ISA_RESULT(T, name, (const T *indices, int64_t n), (indices, n)) \
+    {                                                                       \
+        T largest = 0;                                                      \
+        for (int64_t i = 0; i < n; i++)                                     \
+            largest = indices[i] > largest ? indices[i] : largest;          \
+        return largest;                                                     \
     }
 LARGEST(uint64_t, largest_64)
 LARGEST(uint32_t, largest_32)
@@ -72,14 +72,14 @@ mu_status mu__check_each_index(const mu_kernel *k, const mu_view *indices, int64
 }
 
 // Slices of one number each. Plain loads: processors keep more of those in flight than of gather instructions.
-#define GATHER(T, index_type, name)                                                        \
-    static void name(const void *from, const void *chosen, void *to, int64_t n)            \
-    {                                                                                      \
-        const T *x = from;                                                                 \
-        const index_type *indices = chosen;                                                \
-        T *restrict out = to;                                                              \
-        for (int64_t i = 0; i < n; i++)                                                    \
-            out[i] = x[indices[i]];                                                        \
+#define GATHER(T, index_type, name)                                             \
+    static void name(const void *from, const void *chosen, void *to, int64_t n) \
+    {                                                                           \
+        const T *x = from;                                                      \
+        const index_type *indices = chosen;                                     \
+        T *restrict out = to;                                                   \
+        for (int64_t i = 0; i < n; i++)                                         \
+            out[i] = x[indices[i]];                                             \
     }
 GATHER(uint8_t, int64_t, gather_8_i64)
 GATHER(uint16_t, int64_t, gather_16_i64)

@@ -20,8 +20,8 @@ mu_status mu__need_indices(const mu_infer *infer, int i)
     mu_dtype dtype = infer->in[i].dtype;
     if (dtype == MU_I32 || dtype == MU_I64)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the indices have type %s; they must be int32 or int64",
-                     infer->op->name, mu_dtype_name(dtype));
+    return mu__error(MU_INVALID_ARGUMENT, "%s: the indices have type %s; they must be int32 or int64", infer->op->name,
+                     mu_dtype_name(dtype));
 }
 
 mu_tensor *mu__wide_indices(mu_tensor *indices)
@@ -151,9 +151,18 @@ static const mu_sample samples_gather[] = {
     {0},
 };
 const mu_op mu_op_gather = {
-    .name = "gather", .n_in = 2, .n_out = 1, .fails_for = MU_ALL_DTYPES, .attrs_bytes = sizeof(mu_gather_attrs),
-    .attrs = gather_attrs, .infer = gather_infer, .grad = gather_rule, .ref = gather_ref, .cpu = {.run = gather_fast},
-    .samples = samples_gather, .lower = mu__lower_gather,
+    .name = "gather",
+    .n_in = 2,
+    .n_out = 1,
+    .fails_for = MU_ALL_DTYPES,
+    .attrs_bytes = sizeof(mu_gather_attrs),
+    .attrs = gather_attrs,
+    .infer = gather_infer,
+    .grad = gather_rule,
+    .ref = gather_ref,
+    .cpu = {.run = gather_fast},
+    .samples = samples_gather,
+    .lower = mu__lower_gather,
 };
 mu_tensor *mu_gather(mu_tensor *x, mu_tensor *indices, int axis, int batch_dims)
 {
@@ -235,16 +244,34 @@ static mu_tensor *gather_grad_rule(mu_grad *g, int i)
 }
 
 static const mu_sample samples_gather_grad[] = {
-    {.n_in = 3, .in = {MU_DIMS(2, 4, 3), MU_DIMS(2, 4), MU_DIMS(5, 3)}, .dtypes = {0, MU_I32}, .high = {0, 5},
-     .attrs = &plain_0, .no_grad = 4},
-    {.n_in = 3, .in = {MU_DIMS(2, 2, 3), MU_DIMS(2, 3), MU_DIMS(2, 2, 5)}, .dtypes = {0, MU_I32}, .high = {0, 5},
-     .attrs = &batched, .no_grad = 4},
+    {.n_in = 3,
+     .in = {MU_DIMS(2, 4, 3), MU_DIMS(2, 4), MU_DIMS(5, 3)},
+     .dtypes = {0, MU_I32},
+     .high = {0, 5},
+     .attrs = &plain_0,
+     .no_grad = 4},
+    {.n_in = 3,
+     .in = {MU_DIMS(2, 2, 3), MU_DIMS(2, 3), MU_DIMS(2, 2, 5)},
+     .dtypes = {0, MU_I32},
+     .high = {0, 5},
+     .attrs = &batched,
+     .no_grad = 4},
     {0},
 };
 const mu_op mu_op_gather_grad = {
-    .name = "gather_grad", .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .fails_for = MU_NUMBERS, .shape_only = 4,
-    .attrs_bytes = sizeof(mu_gather_attrs), .attrs = gather_attrs, .infer = gather_grad_infer,
-    .grad = gather_grad_rule, .ref = gather_grad_ref, .cpu = {.run = gather_grad_fast}, .samples = samples_gather_grad,
+    .name = "gather_grad",
+    .n_in = 3,
+    .n_out = 1,
+    .dtypes = MU_NUMBERS,
+    .fails_for = MU_NUMBERS,
+    .shape_only = 4,
+    .attrs_bytes = sizeof(mu_gather_attrs),
+    .attrs = gather_attrs,
+    .infer = gather_grad_infer,
+    .grad = gather_grad_rule,
+    .ref = gather_grad_ref,
+    .cpu = {.run = gather_grad_fast},
+    .samples = samples_gather_grad,
     .lower = mu__lower_gather_grad,
 };
 
@@ -256,8 +283,9 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
     int64_t depth = indices->rank > 0 ? indices->dims[indices->rank - 1] : MU_UNKNOWN;
     if (depth < 0 || depth > x->rank || indices->rank - 1 + x->rank - depth > MU_MAX_RANK) {
         char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the last axis of the indices, %s, must name 0 to %d axes of "
-                         "shape %s", infer->op->name, mu__shape_text(indices, a), x->rank, mu__shape_text(x, b));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the last axis of the indices, %s, must name 0 to %d axes of shape %s", infer->op->name,
+                         mu__shape_text(indices, a), x->rank, mu__shape_text(x, b));
     }
     *out = (mu_shape){.rank = 0};
     for (int i = 0; i < indices->rank - 1; i++)
@@ -268,30 +296,30 @@ static mu_status slices_shape(const mu_infer *infer, const mu_shape *x, const mu
 }
 
 // Writes the offsets, in slices of x, that n rows of indices select; returns false if one of them is outside.
-#define POSITIONS(index_type, name)                                                                              \
-    static inline bool name##_of(const index_type *indices, int depth, const int64_t *dims, int64_t n,           \
-                                 int64_t *positions)                                                             \
-    {                                                                                                            \
-        uint64_t outside = 0;                                                                                    \
-        for (int64_t i = 0; i < n; i++) {                                                                        \
-            uint64_t at = 0;                                                                                     \
-            for (int d = 0; d < depth; d++) {                                                                    \
-                const uint64_t index = (uint64_t)indices[i * depth + d], dim = (uint64_t)dims[d];                \
-                outside |= index >= dim;                                                                         \
-                at = at * dim + index;                                                                           \
-            }                                                                                                    \
-            positions[i] = (int64_t)at;                                                                          \
-        }                                                                                                        \
-        return !outside;                                                                                         \
-    }                                                                                                            \
-                                                                                                                 \
-    MU_PER_ISA_RESULT(bool, name, (const index_type *indices, int depth, const int64_t *dims, int64_t n,         \
-                      int64_t *positions),                                                                       \
-                      (indices, depth, dims, n, positions))                                                      \
-    {                                                                                                            \
-        return depth == 1   ? name##_of(indices, 1, dims, n, positions)                                          \
-               : depth == 2 ? name##_of(indices, 2, dims, n, positions)                                          \
-                            : name##_of(indices, depth, dims, n, positions);                                     \
+#define POSITIONS(index_type, name)                                                                               \
+    static inline bool name##_of(const index_type *indices, int depth, const int64_t *dims, int64_t n,            \
+                                 int64_t *positions)                                                              \
+    {                                                                                                             \
+        uint64_t outside = 0;                                                                                     \
+        for (int64_t i = 0; i < n; i++) {                                                                         \
+            uint64_t at = 0;                                                                                      \
+            for (int d = 0; d < depth; d++) {                                                                     \
+                const uint64_t index = (uint64_t)indices[i * depth + d], dim = (uint64_t)dims[d];                 \
+                outside |= index >= dim;                                                                          \
+                at = at * dim + index;                                                                            \
+            }                                                                                                     \
+            positions[i] = (int64_t)at;                                                                           \
+        }                                                                                                         \
+        return !outside;                                                                                          \
+    }                                                                                                             \
+                                                                                                                  \
+    MU_PER_ISA_RESULT(bool, name,                                                                                 \
+                      (const index_type *indices, int depth, const int64_t *dims, int64_t n, int64_t *positions), \
+                      (indices, depth, dims, n, positions))                                                       \
+    {                                                                                                             \
+        return depth == 1   ? name##_of(indices, 1, dims, n, positions)                                           \
+               : depth == 2 ? name##_of(indices, 2, dims, n, positions)                                           \
+                            : name##_of(indices, depth, dims, n, positions);                                      \
     }
 POSITIONS(int64_t, positions_by_i64)
 POSITIONS(int32_t, positions_by_i32)
@@ -370,8 +398,15 @@ static const mu_sample samples_gather_nd[] = {
     {0},
 };
 const mu_op mu_op_gather_nd = {
-    .name = "gather_nd", .n_in = 2, .n_out = 1, .fails_for = MU_ALL_DTYPES, .infer = gather_nd_infer,
-    .grad = gather_nd_grad, .ref = gather_nd_ref, .cpu = {.run = gather_nd_fast}, .samples = samples_gather_nd,
+    .name = "gather_nd",
+    .n_in = 2,
+    .n_out = 1,
+    .fails_for = MU_ALL_DTYPES,
+    .infer = gather_nd_infer,
+    .grad = gather_nd_grad,
+    .ref = gather_nd_ref,
+    .cpu = {.run = gather_nd_fast},
+    .samples = samples_gather_nd,
     .lower = mu__lower_gather_nd,
 };
 mu_tensor *mu_gather_nd(mu_tensor *x, mu_tensor *indices)
@@ -404,7 +439,8 @@ static int64_t scatter_numbers(const mu_kernel *k, mu_dtype dtype, int64_t rows)
         return 0;
     const mu_scatter_indices positions = {
         .kind = depth == 1 ? (wide ? MU_INDICES_I64 : MU_INDICES_I32) : (wide ? MU_INDICES_I64_2 : MU_INDICES_I32_2),
-        .indices = k->in[1].data, .dims = {(uint64_t)x->dims[0], depth == 2 ? (uint64_t)x->dims[1] : 0},
+        .indices = k->in[1].data,
+        .dims = {(uint64_t)x->dims[0], depth == 2 ? (uint64_t)x->dims[1] : 0},
     };
     return mu__scatter_numbers(k->op->variant, dtype, k->out[0].data, &positions, k->in[2].data, rows);
 }
@@ -503,14 +539,13 @@ static const mu_sample samples_scatter[] = {
     {.n_in = 3, .in = {MU_DIMS(30, 31), MU_DIMS(3, 2), MU_DIMS(3)}, .dtypes = {0, MU_I64}, .high = {0, 30}},
     {0},
 };
-#define SCATTER(text, which)                                                                                 \
-    .name = text, .variant = which, .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .fails_for = MU_NUMBERS,    \
-    .in_place = 1, .infer = scatter_infer, .ref = scatter_ref, .cpu = {.run = scatter_fast},                 \
+#define SCATTER(text, which)                                                                              \
+    .name = text, .variant = which, .n_in = 3, .n_out = 1, .dtypes = MU_NUMBERS, .fails_for = MU_NUMBERS, \
+    .in_place = 1, .infer = scatter_infer, .ref = scatter_ref, .cpu = {.run = scatter_fast},              \
     .samples = samples_scatter, .lower = mu__lower_scatter
 
-const mu_op mu_op_tensor_scatter_update = {
-    SCATTER("tensor_scatter_update", MU_SCATTER_PUT), .grad = scatter_update_grad
-};
+const mu_op mu_op_tensor_scatter_update = {SCATTER("tensor_scatter_update", MU_SCATTER_PUT),
+                                           .grad = scatter_update_grad};
 mu_tensor *mu_tensor_scatter_update(mu_tensor *x, mu_tensor *indices, mu_tensor *updates)
 {
     if (x && updates && x->dtype == MU_BOOL && updates->dtype == MU_BOOL)
@@ -550,7 +585,7 @@ mu_tensor *mu_scatter_nd(mu_tensor *indices, mu_tensor *updates, int rank, const
 {
     if (mu__pending())
         return NULL;
-    if (updates && updates->dtype == MU_BOOL)  // true where any update is true
+    if (updates && updates->dtype == MU_BOOL) // true where any update is true
         return mu_cast(mu_scatter_nd(indices, mu_cast(updates, MU_I32), rank, dims), MU_BOOL);
     // In eager mode sums over rows start from implicit zeros, which need not be written and copied first.
     if (indices && updates && dims && !mu__context()->trace && names_rows(indices, updates, rank, dims)) {

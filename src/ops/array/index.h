@@ -9,7 +9,7 @@ int64_t mu__index_at(const mu_view *indices, int64_t i);
 // they are int64 already; otherwise it converts them into `copied`.
 void mu__indices_of(const mu_view *indices, int64_t first, int64_t n, int64_t *values);
 const int64_t *mu__indices_in_place(const mu_view *indices, int64_t first, int64_t n, int64_t *copied);
-mu_status mu__need_indices(const mu_infer *infer, int i);  // error unless input i is int32 or int64
+mu_status mu__need_indices(const mu_infer *infer, int i); // error unless input i is int32 or int64
 // mu__infer_parts checks the resources of an op on the rows of a variable, or of the parts of one in their order: one
 // or more, which agree in type and in the shape of a row (ops/state/gather_variable.c).
 mu_status mu__infer_parts(const mu_infer *infer);
@@ -36,7 +36,11 @@ void mu__accumulate_at(mu_combine combine, mu_dtype dtype, void *into, const int
 // Positions of single elements in a tensor. Either flat offsets that are checked already, or indices of one or two
 // columns with the sizes of their axes; those are checked at the moment of use, which is cheaper than a separate pass.
 typedef enum mu_index_kind {
-    MU_INDICES_CHECKED, MU_INDICES_I64, MU_INDICES_I32, MU_INDICES_I64_2, MU_INDICES_I32_2
+    MU_INDICES_CHECKED,
+    MU_INDICES_I64,
+    MU_INDICES_I32,
+    MU_INDICES_I64_2,
+    MU_INDICES_I32_2
 } mu_index_kind;
 typedef struct mu_scatter_indices {
     mu_index_kind kind;
@@ -46,9 +50,8 @@ typedef struct mu_scatter_indices {
 
 // Computes the i-th position; returns false if it is out of range. Inlined with a constant `kind`, so that each loop is
 // specialised.
-static inline __attribute__((always_inline)) bool mu__index_offset(mu_index_kind kind,
-                                                                   const mu_scatter_indices *positions, int64_t i,
-                                                                   uint64_t *at)
+static inline __attribute__((always_inline)) bool
+mu__index_offset(mu_index_kind kind, const mu_scatter_indices *positions, int64_t i, uint64_t *at)
 {
     const int64_t *wide = positions->indices;
     const int32_t *narrow = positions->indices;

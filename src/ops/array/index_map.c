@@ -35,9 +35,8 @@ static mu_status check_numbers(int variant, const void *attrs, int axis, int64_t
                          (long long)counts->counts.at[axis], (long long)n);
     if (variant == ROLL && counts->counts.at[axis] == INT64_MIN)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "roll: axis %d by %lld positions, which cannot be rolled back; give a shift above "
-                         "that",
-                         axis, (long long)INT64_MIN);
+                         "roll: axis %d by %lld positions, which cannot be rolled back; give a shift above that", axis,
+                         (long long)INT64_MIN);
     return MU_OK;
 }
 
@@ -54,9 +53,9 @@ static mu_status map_dim(int variant, const void *attrs, int axis, int64_t n, in
         const mu_pad_attrs *pad = attrs;
         int64_t most = pad->mode == MU_PAD_REFLECT ? n - 1 : n;
         if (pad->mode != MU_PAD_WITH_CONSTANT && (pad->before.at[axis] > most || pad->after.at[axis] > most))
-            return mu__error(MU_INVALID_ARGUMENT, "pad: %lld before and %lld after axis %d of size %lld; its mirror "
-                             "image has %lld", (long long)pad->before.at[axis], (long long)pad->after.at[axis], axis,
-                             (long long)n, (long long)most);
+            return mu__error(
+                MU_INVALID_ARGUMENT, "pad: %lld before and %lld after axis %d of size %lld; its mirror image has %lld",
+                (long long)pad->before.at[axis], (long long)pad->after.at[axis], axis, (long long)n, (long long)most);
         *out = n + pad->before.at[axis] + pad->after.at[axis];
     } else if ((variant == TILE || variant == REPEAT) && n != MU_UNKNOWN) {
         *out = n * ((const mu_counts_attrs *)attrs)->counts.at[axis];
@@ -82,7 +81,7 @@ static void fill_map(int variant, const void *attrs, int axis, int64_t n, int64_
     const mu_pad_attrs *pad = attrs;
     mu_slice_range range = {0};
     if (variant == SLICE && mu__slice_range(attrs, axis, n, &range) != MU_OK)
-        return;  // the shape rule has reported it
+        return; // the shape rule has reported it
     for (int64_t i = 0; i < n_out; i++) {
         int64_t shift;
         switch (variant) {
@@ -122,12 +121,12 @@ typedef struct run {
 } run;
 
 typedef struct axis_maps {
-    int rank;                      // axes with a map; the axes after them make up the block
-    int64_t dims[MU_MAX_RANK];     // of the output
-    int64_t steps[MU_MAX_RANK];    // input strides, in blocks
+    int rank;                   // axes with a map; the axes after them make up the block
+    int64_t dims[MU_MAX_RANK];  // of the output
+    int64_t steps[MU_MAX_RANK]; // input strides, in blocks
     int64_t *maps[MU_MAX_RANK];
-    int64_t block;                 // elements
-    run *runs;                     // of the last axis with a map
+    int64_t block; // elements
+    run *runs;     // of the last axis with a map
     int64_t n_runs;
     void *memory;
 } axis_maps;
@@ -174,8 +173,8 @@ static mu_status make_maps(const mu_kernel *k, const mu_shape *in, const mu_shap
         fill_map(k->op->variant, k->attrs, axis, in->dims[axis], out->dims[axis], at);
         at += out->dims[axis];
     }
-    while (maps->rank > 0 && maps_to_itself(maps->maps[maps->rank - 1], in->dims[maps->rank - 1],
-                                            out->dims[maps->rank - 1]))
+    while (maps->rank > 0 &&
+           maps_to_itself(maps->maps[maps->rank - 1], in->dims[maps->rank - 1], out->dims[maps->rank - 1]))
         maps->block *= out->dims[--maps->rank];
     for (int axis = maps->rank - 1; axis >= 0; axis--) {
         maps->steps[axis] = step;
@@ -216,35 +215,35 @@ static int64_t count_rows(const axis_maps *maps)
 
 // Loops for elements of one size: out[i] = in[map[i]]; a loop without the map for constant strides, as in slices and
 // reversals; and a loop that repeats each element.
-#define BY_ELEMENTS(T, bits)                                                                          \
-    MU_PER_ISA(gather_##bits, (const void *from, const int64_t *map, int64_t stride, void *to, int64_t n),\
-               (from, map, stride, to, n))                                                            \
-    {                                                                                                 \
-        const T *in = from;                                                                           \
-        T *restrict out = to;                                                                         \
-        const T *first = n > 0 ? in + map[0] : in, *last = n > 0 ? in + map[n - 1] : in;              \
-        if (stride == -1)                                                                             \
-            for (int64_t i = 0; i < n; i++)                                                           \
-                out[n - 1 - i] = last[i];                                                             \
-        else if (stride == 2)                                                                         \
-            for (int64_t i = 0; i < n; i++)                                                           \
-                out[i] = first[2 * i];                                                                \
-        else                                                                                          \
-            for (int64_t i = 0; i < n; i++)                                                           \
-                out[i] = in[map[i]];                                                                  \
-    }                                                                                                 \
-                                                                                                      \
-    MU_PER_ISA(spread_##bits, (const void *from, int64_t times, void *to, int64_t n), (from, times, to, n))\
-    {                                                                                                 \
-        const T *in = from;                                                                           \
-        T *restrict out = to;                                                                         \
-        if (times == 2)                                                                               \
-            for (int64_t i = 0; i < n; i++)                                                           \
-                out[2 * i] = out[2 * i + 1] = in[i];                                                  \
-        else                                                                                          \
-            for (int64_t i = 0; i < n; i++)                                                           \
-                for (int64_t k = 0; k < times; k++)                                                   \
-                    out[i * times + k] = in[i];                                                       \
+#define BY_ELEMENTS(T, bits)                                                                                \
+    MU_PER_ISA(gather_##bits, (const void *from, const int64_t *map, int64_t stride, void *to, int64_t n),  \
+               (from, map, stride, to, n))                                                                  \
+    {                                                                                                       \
+        const T *in = from;                                                                                 \
+        T *restrict out = to;                                                                               \
+        const T *first = n > 0 ? in + map[0] : in, *last = n > 0 ? in + map[n - 1] : in;                    \
+        if (stride == -1)                                                                                   \
+            for (int64_t i = 0; i < n; i++)                                                                 \
+                out[n - 1 - i] = last[i];                                                                   \
+        else if (stride == 2)                                                                               \
+            for (int64_t i = 0; i < n; i++)                                                                 \
+                out[i] = first[2 * i];                                                                      \
+        else                                                                                                \
+            for (int64_t i = 0; i < n; i++)                                                                 \
+                out[i] = in[map[i]];                                                                        \
+    }                                                                                                       \
+                                                                                                            \
+    MU_PER_ISA(spread_##bits, (const void *from, int64_t times, void *to, int64_t n), (from, times, to, n)) \
+    {                                                                                                       \
+        const T *in = from;                                                                                 \
+        T *restrict out = to;                                                                               \
+        if (times == 2)                                                                                     \
+            for (int64_t i = 0; i < n; i++)                                                                 \
+                out[2 * i] = out[2 * i + 1] = in[i];                                                        \
+        else                                                                                                \
+            for (int64_t i = 0; i < n; i++)                                                                 \
+                for (int64_t k = 0; k < times; k++)                                                         \
+                    out[i * times + k] = in[i];                                                             \
     }
 BY_ELEMENTS(uint8_t, 8)
 BY_ELEMENTS(uint16_t, 16)
@@ -255,7 +254,7 @@ BY_ELEMENTS(uint64_t, 64)
 typedef struct element_row {
     size_t bytes;
     const int64_t *map;
-    int64_t width, stride, times;  // times: repetitions per element, or 0
+    int64_t width, stride, times; // times: repetitions per element, or 0
 } element_row;
 
 static void write_row(const element_row *row, const char *in, char *out)
@@ -263,12 +262,15 @@ static void write_row(const element_row *row, const char *in, char *out)
     const size_t bytes = row->bytes;
     const int64_t n = row->width;
     if (row->times > 0)
-        (bytes == 1 ? spread_8 : bytes == 2 ? spread_16 : bytes == 4 ? spread_32 : spread_64)(
-            in, row->times, out, n / row->times);
+        (bytes == 1   ? spread_8
+         : bytes == 2 ? spread_16
+         : bytes == 4 ? spread_32
+                      : spread_64)(in, row->times, out, n / row->times);
     else
-        (bytes == 1 ? gather_8 : bytes == 2 ? gather_16 : bytes == 4 ? gather_32 : gather_64)(in, row->map,
-                                                                                              row->stride,
-                                                                                              out, n);
+        (bytes == 1   ? gather_8
+         : bytes == 2 ? gather_16
+         : bytes == 4 ? gather_32
+                      : gather_64)(in, row->map, row->stride, out, n);
 }
 
 static int64_t stride_of(const int64_t *map, int64_t n)
@@ -300,7 +302,10 @@ static bool map_by_elements(const mu_kernel *k, const axis_maps *maps)
         return false;
     const int64_t *map = maps->maps[maps->rank - 1];
     const element_row way = {
-        .bytes = bytes, .map = map, .width = width, .stride = stride_of(map, width),
+        .bytes = bytes,
+        .map = map,
+        .width = width,
+        .stride = stride_of(map, width),
         .times = repeats ? ((const mu_counts_attrs *)k->attrs)->counts.at[maps->rank - 1] : 0,
     };
     int64_t index[MU_MAX_RANK] = {0};
@@ -529,8 +534,9 @@ static mu_status map_shape(const mu_op *op, const void *attrs, const mu_shape *i
 {
     if (!attrs_fit(op, attrs, in->rank)) {
         char text[MU_SHAPE_TEXT];
-        return mu__error(MU_INVALID_ARGUMENT, "%s: for shape %s it takes one entry per axis, no stride of 0 and no "
-                         "negative amounts", op->name, mu__shape_text(in, text));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: for shape %s it takes one entry per axis, no stride of 0 and no negative amounts",
+                         op->name, mu__shape_text(in, text));
     }
     *out = (mu_shape){.rank = in->rank};
     for (int axis = 0; axis < in->rank; axis++)
@@ -581,13 +587,13 @@ static mu_tensor *map_grad_grad(mu_grad *g, int i)
 // ---- Op definitions -----------------------------------------------------------------------------
 
 #define LOWERING(which) ((which) == TILE || (which) == REPEAT ? mu__lower_copies : mu__lower_map)
-#define MAP(text, which, struct_name, fields, rule, inputs)                                                      \
-    .name = text, .variant = which, .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(struct_name), .attrs = fields,   \
-    .infer = map_infer, .grad = rule, .ref = map_ref, .cpu = {.run = map_fast}, .samples = inputs,                \
+#define MAP(text, which, struct_name, fields, rule, inputs)                                                     \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(struct_name), .attrs = fields, \
+    .infer = map_infer, .grad = rule, .ref = map_ref, .cpu = {.run = map_fast}, .samples = inputs,              \
     .lower = LOWERING(which)
-#define MAP_GRAD(text, which, struct_name, fields, inputs)                                                       \
-    .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 2,                  \
-    .attrs_bytes = sizeof(struct_name), .attrs = fields, .infer = map_grad_infer, .grad = map_grad_grad,          \
+#define MAP_GRAD(text, which, struct_name, fields, inputs)                                               \
+    .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 2,         \
+    .attrs_bytes = sizeof(struct_name), .attrs = fields, .infer = map_grad_infer, .grad = map_grad_grad, \
     .ref = map_grad_ref, .cpu = {.run = map_grad_fast}, .samples = inputs, .lower = LOWERING(which)
 
 static const mu_attr_spec slice_attrs[] = {
@@ -600,10 +606,10 @@ static const mu_attr_spec slice_attrs[] = {
     {0},
 };
 static const mu_slice_attrs slice_back = {.begin = {2, {1, -1}}, .end = {2, {3, -6}}, .strides = {2, {1, -2}}};
-static const mu_slice_attrs slice_open = {.begin = {3, {0}}, .end = {3, {2, 0, 0}}, .strides = {3, {1, 3, 1}},
-                                          .begin_mask = 7, .end_mask = 6};
-static const mu_slice_attrs slice_exact = {.begin = {2, {0, 1}}, .end = {2, {3, 4}}, .strides = {2, {1, 1}},
-                                           .exact = true};
+static const mu_slice_attrs slice_open = {
+    .begin = {3, {0}}, .end = {3, {2, 0, 0}}, .strides = {3, {1, 3, 1}}, .begin_mask = 7, .end_mask = 6};
+static const mu_slice_attrs slice_exact = {
+    .begin = {2, {0, 1}}, .end = {2, {3, 4}}, .strides = {2, {1, 1}}, .exact = true};
 static const mu_sample samples_slice[] = {
     {.n_in = 1, .in = {MU_DIMS(4, 6)}, .attrs = &slice_back},
     {.n_in = 1, .in = {MU_DIMS(3, 7, 2)}, .attrs = &slice_open},
@@ -618,8 +624,8 @@ static const mu_sample samples_slice_grad[] = {
     {.n_in = 2, .in = {MU_DIMS(0, 3, 2), MU_DIMS(0, 7, 2)}, .attrs = &slice_open, .no_grad = 2},
     {0},
 };
-const mu_op mu_op_strided_slice = {
-    MAP("strided_slice", SLICE, mu_slice_attrs, slice_attrs, map_grad, samples_slice), .view_at = mu__slice_view};
+const mu_op mu_op_strided_slice = {MAP("strided_slice", SLICE, mu_slice_attrs, slice_attrs, map_grad, samples_slice),
+                                   .view_at = mu__slice_view};
 const mu_op mu_op_strided_slice_grad = {
     MAP_GRAD("strided_slice_grad", SLICE, mu_slice_attrs, slice_attrs, samples_slice_grad)};
 
@@ -753,17 +759,8 @@ static mu_tensor *along_axis(const mu_op *op, mu_tensor *x, int axis, int64_t co
     return mu__apply1(op, &attrs, x);
 }
 
-mu_tensor *mu_repeat(mu_tensor *x, int64_t times, int axis)
-{
-    return along_axis(&mu_op_repeat, x, axis, times, 1);
-}
+mu_tensor *mu_repeat(mu_tensor *x, int64_t times, int axis) { return along_axis(&mu_op_repeat, x, axis, times, 1); }
 
-mu_tensor *mu_reverse(mu_tensor *x, int axis)
-{
-    return along_axis(&mu_op_reverse, x, axis, 1, 0);
-}
+mu_tensor *mu_reverse(mu_tensor *x, int axis) { return along_axis(&mu_op_reverse, x, axis, 1, 0); }
 
-mu_tensor *mu_roll(mu_tensor *x, int64_t shift, int axis)
-{
-    return along_axis(&mu_op_roll, x, axis, shift, 0);
-}
+mu_tensor *mu_roll(mu_tensor *x, int64_t shift, int axis) { return along_axis(&mu_op_roll, x, axis, shift, 0); }

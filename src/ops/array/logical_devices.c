@@ -18,24 +18,27 @@ mu_status mu__sharding_check(const char *name, const mu_shape *shape, const mu_s
     if (sharding->pieces.n == 0)
         return MU_OK;
     if (sharding->pieces.n != shape->rank || sharding->device != MU_NO_DEVICE)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: %lld numbers of pieces for a tensor of rank %d; give one for each "
-                         "axis", name, (long long)sharding->pieces.n, shape->rank);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: %lld numbers of pieces for a tensor of rank %d; give one for each axis", name,
+                         (long long)sharding->pieces.n, shape->rank);
     for (int i = 0; i < shape->rank; i++) {
         const int64_t pieces = sharding->pieces.at[i];
         if (pieces < 1)
             return mu__error(MU_INVALID_ARGUMENT, "%s: %lld pieces along axis %d; expected 1 or more", name,
                              (long long)pieces, i);
         if (shape->dims[i] != MU_UNKNOWN && shape->dims[i] % pieces != 0)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: axis %d has size %lld, which %lld pieces do not divide; split "
-                             "another axis, or give each replica a number of rows that they divide "
-                             "(mu_dataset_batch(.drop_remainder = true) leaves a shorter last batch out)", name, i,
-                             (long long)shape->dims[i], (long long)pieces);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: axis %d has size %lld, which %lld pieces do not divide; split another axis, or give "
+                             "each replica a number of rows that they divide (mu_dataset_batch(.drop_remainder = true) "
+                             "leaves a shorter last batch out)",
+                             name, i, (long long)shape->dims[i], (long long)pieces);
         product = MU_MIN(product * MU_MIN(pieces, (int64_t)INT32_MAX), (int64_t)INT32_MAX);
     }
     if (product == sharding->devices)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: %lld pieces in all, for %lld logical devices of each replica; they must "
-                     "be as many", name, (long long)product, (long long)sharding->devices);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: %lld pieces in all, for %lld logical devices of each replica; they must be as many", name,
+                     (long long)product, (long long)sharding->devices);
 }
 
 static mu_status infer(mu_infer *infer)
@@ -83,8 +86,8 @@ static mu_status lower(mu_lowering *l)
     if (sharding->devices != l->emitter->partitions)
         return mu__error(MU_FAILED_PRECONDITION,
                          "%s: the annotation is for %lld logical devices, and the replicas of the strategy that runs "
-                         "the function have %d; trace a function for each strategy", l->op->name,
-                         (long long)sharding->devices, l->emitter->partitions);
+                         "the function have %d; trace a function for each strategy",
+                         l->op->name, (long long)sharding->devices, l->emitter->partitions);
     write_sharding(sharding, text, sizeof text);
     snprintf(rest, sizeof rest, "{call_target_name = \"Sharding\", backend_config = \"\", mhlo.sharding = \"%s\"}",
              text);
@@ -103,9 +106,18 @@ static const mu_sample samples[] = {{.n_in = 1, .in = {MU_DIMS(4, 3)}, .attrs = 
                                     {.n_in = 1, .in = {MU_DIMS(0)}, .attrs = &whole},
                                     {0}};
 const mu_op mu_op_split_to_logical_devices = {
-    .name = "split_to_logical_devices", .n_in = 1, .n_out = 1, .flags = MU_OP_VIEW, .in_place = 1,
-    .attrs_bytes = sizeof(mu_sharding_attrs), .attrs = attrs, .infer = infer, .grad = grad, .ref = ref,
-    .samples = samples, .lower = lower,
+    .name = "split_to_logical_devices",
+    .n_in = 1,
+    .n_out = 1,
+    .flags = MU_OP_VIEW,
+    .in_place = 1,
+    .attrs_bytes = sizeof(mu_sharding_attrs),
+    .attrs = attrs,
+    .infer = infer,
+    .grad = grad,
+    .ref = ref,
+    .samples = samples,
+    .lower = lower,
 };
 
 mu_tensor *mu__sharding_annotate(const mu_sharding_attrs *sharding, mu_tensor *tensor)

@@ -17,11 +17,10 @@ static mu_hlo take_rows(mu_emitter *e, mu_hlo a, mu_hlo index)
     const mu_spec spec = {a.spec.dtype, MU_SHAPE(index.spec.shape.dims[0], inner)};
     if (mu__elements(&spec.shape) == 0 || mu__elements(&a.spec.shape) == 0)
         return mu__hlo_fill(e, a.spec.dtype, &spec.shape, 0);
-    snprintf(
-        text, sizeof text,
-        "{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = [0], "
-        "index_vector_dim = 1>, slice_sizes = array<i64: 1, %lld>, indices_are_sorted = false}",
-        (long long)inner);
+    snprintf(text, sizeof text,
+             "{dimension_numbers = #stablehlo.gather<offset_dims = [1], collapsed_slice_dims = [0], start_index_map = "
+             "[0], index_vector_dim = 1>, slice_sizes = array<i64: 1, %lld>, indices_are_sorted = false}",
+             (long long)inner);
     return e->add(e, &spec, "stablehlo.gather", 2, operands, text);
 }
 
@@ -55,8 +54,11 @@ static gathering gathering_of(const mu_gather_attrs *attrs, const mu_shape *x, c
 {
     const int axis = (int)attrs->axis, batch = (int)attrs->batch_dims;
     return (gathering){
-        .batch = mu__elements_between(x, 0, batch), .outer = mu__elements_between(x, batch, axis), .n = x->dims[axis],
-        .inner = mu__elements_between(x, axis + 1, x->rank), .m = mu__elements_between(indices, batch, indices->rank),
+        .batch = mu__elements_between(x, 0, batch),
+        .outer = mu__elements_between(x, batch, axis),
+        .n = x->dims[axis],
+        .inner = mu__elements_between(x, axis + 1, x->rank),
+        .m = mu__elements_between(indices, batch, indices->rank),
     };
 }
 
@@ -105,8 +107,7 @@ mu_hlo mu__hlo_combine(mu_emitter *e, const char *operation, mu_hlo a, mu_hlo in
     const mu_shape *shape = &a.spec.shape;
     const int64_t inner = mu__elements_between(shape, 1, shape->rank);
     const mu_shape rows = MU_SHAPE(shape->dims[0], inner), taken = MU_SHAPE(index.spec.shape.dims[0], inner);
-    const mu_hlo sum =
-        put_rows(e, operation, mu__hlo_reshape(e, a, &rows), index, mu__hlo_reshape(e, slices, &taken));
+    const mu_hlo sum = put_rows(e, operation, mu__hlo_reshape(e, a, &rows), index, mu__hlo_reshape(e, slices, &taken));
     return mu__hlo_reshape(e, sum, shape);
 }
 

@@ -24,7 +24,7 @@ static void sort_rows(mu_emitter *e, mu_hlo x, bool descending, mu_hlo out[2])
     char text[80];
     const int axis = x.spec.shape.rank - 1;
     const mu_hlo in[] = {x, mu__hlo_iota(e, MU_I32, &x.spec.shape, axis)};
-    mu_hlo arguments[4];  // two values, then their indices
+    mu_hlo arguments[4]; // two values, then their indices
     for (int i = 0; i < 4; i++)
         arguments[i].spec = (mu_spec){.dtype = in[i / 2].spec.dtype};
     for (int i = 0; i < 2; i++)
@@ -74,9 +74,9 @@ static mu_hlo moved_on(mu_emitter *e, mu_hlo sequences, mu_hlo values, mu_hlo at
     const mu_shape *shape = &at.spec.shape;
     const mu_hlo looked = mu__hlo_binary(e, "stablehlo.add", at, mu__hlo_fill(e, MU_I64, shape, (double)(length - 1)));
     const mu_hlo before = stands_before(e, mu__hlo_take(e, sequences, 0, looked), values, right);
-    return mu__hlo_binary(e, "stablehlo.add", at,
-                          mu__hlo_select(e, before, mu__hlo_fill(e, MU_I64, shape, (double)length),
-                                         mu__hlo_fill(e, MU_I64, shape, 0)));
+    return mu__hlo_binary(
+        e, "stablehlo.add", at,
+        mu__hlo_select(e, before, mu__hlo_fill(e, MU_I64, shape, (double)length), mu__hlo_fill(e, MU_I64, shape, 0)));
 }
 
 mu_status mu__lower_search(mu_lowering *l)
@@ -89,10 +89,10 @@ mu_status mu__lower_search(mu_lowering *l)
         return mu__lowered(l, 0, mu__hlo_fill(e, MU_I32, out, 0));
     const mu_shape table = MU_SHAPE(total / m, m), vector = MU_SHAPE(total), all = MU_SHAPE(total / m * n);
     const mu_hlo sequences = mu__hlo_reshape(e, l->in[0], &all), values = mu__hlo_reshape(e, l->in[1], &vector);
-    const mu_hlo begin =
-        mu__hlo_reshape(e, mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_iota(e, MU_I64, &table, 0),
-                                          mu__hlo_fill(e, MU_I64, &table, (double)n)),
-                        &vector);
+    const mu_hlo begin = mu__hlo_reshape(e,
+                                         mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_iota(e, MU_I64, &table, 0),
+                                                        mu__hlo_fill(e, MU_I64, &table, (double)n)),
+                                         &vector);
     mu_hlo at = begin;
     int64_t length = n;
     for (; length > 1; length -= length / 2)

@@ -9,10 +9,7 @@
 
 #include <muster/ops.h>
 
-static int64_t last_dim(const mu_shape *shape)
-{
-    return shape->dims[shape->rank - 1];
-}
+static int64_t last_dim(const mu_shape *shape) { return shape->dims[shape->rank - 1]; }
 
 // ---- searchsorted -------------------------------------------------------------------------------
 
@@ -35,42 +32,42 @@ static mu_status search_infer(mu_infer *infer)
 enum { SIDE_BY_SIDE = 32 };
 
 #define IS_NAN(x) ((x) != (x))
-#define NEVER(x) false
+#define NEVER(x)  false
 
 // Positions of m values in a row of n ascending elements, NaNs last; ODD(x): whether x is NaN.
-#define SEARCH(T, name, ODD)                                                                                     \
-    static inline bool name##_before(T x, T value, bool right)                                                   \
-    {                                                                                                            \
-        return right ? (x <= value) | ODD(value) : (x < value) | (ODD(value) & !ODD(x));                         \
-    }                                                                                                            \
-                                                                                                                 \
-    static inline __attribute__((always_inline)) void name##_side(const T *row, int32_t n, const T *values,      \
-                                                                  int64_t m, bool right, int32_t *positions)     \
-    {                                                                                                            \
-        for (int64_t i = 0; i < m; i += SIDE_BY_SIDE) {                                                          \
-            const int64_t count = MU_MIN((int64_t)SIDE_BY_SIDE, m - i);                                          \
-            T value[SIDE_BY_SIDE];                                                                               \
-            int32_t at[SIDE_BY_SIDE] = {0}, length = n;                                                          \
-            for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                           \
-                value[k] = values[i + MU_MIN(k, count - 1)];                                                     \
-            for (; length > 1; length -= length / 2) {                                                           \
-                const T *middle = row + length / 2 - 1;                                                          \
-                const int32_t half = length / 2;                                                                 \
-                for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                       \
-                    at[k] += half & -(int32_t)name##_before(middle[at[k]], value[k], right);                     \
-            }                                                                                                    \
-            for (int64_t k = 0; k < count; k++)                                                                  \
-                positions[i + k] = n > 0 ? at[k] + name##_before(row[at[k]], value[k], right) : 0;               \
-        }                                                                                                        \
-    }                                                                                                            \
-                                                                                                                 \
-    MU_PER_ISA(name, (const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *positions), \
-               (in, n, wanted, m, right, positions))                                                             \
-    {                                                                                                            \
-        if (right)                                                                                               \
-            name##_side(in, n, wanted, m, true, positions);                                                      \
-        else                                                                                                     \
-            name##_side(in, n, wanted, m, false, positions);                                                     \
+#define SEARCH(T, name, ODD)                                                                                           \
+    static inline bool name##_before(T x, T value, bool right)                                                         \
+    {                                                                                                                  \
+        return right ? (x <= value) | ODD(value) : (x < value) | (ODD(value) & !ODD(x));                               \
+    }                                                                                                                  \
+                                                                                                                       \
+    static inline __attribute__((always_inline)) void name##_side(const T *row, int32_t n, const T *values, int64_t m, \
+                                                                  bool right, int32_t *positions)                      \
+    {                                                                                                                  \
+        for (int64_t i = 0; i < m; i += SIDE_BY_SIDE) {                                                                \
+            const int64_t count = MU_MIN((int64_t)SIDE_BY_SIDE, m - i);                                                \
+            T value[SIDE_BY_SIDE];                                                                                     \
+            int32_t at[SIDE_BY_SIDE] = {0}, length = n;                                                                \
+            for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                                 \
+                value[k] = values[i + MU_MIN(k, count - 1)];                                                           \
+            for (; length > 1; length -= length / 2) {                                                                 \
+                const T *middle = row + length / 2 - 1;                                                                \
+                const int32_t half = length / 2;                                                                       \
+                for (int64_t k = 0; k < SIDE_BY_SIDE; k++)                                                             \
+                    at[k] += half & -(int32_t)name##_before(middle[at[k]], value[k], right);                           \
+            }                                                                                                          \
+            for (int64_t k = 0; k < count; k++)                                                                        \
+                positions[i + k] = n > 0 ? at[k] + name##_before(row[at[k]], value[k], right) : 0;                     \
+        }                                                                                                              \
+    }                                                                                                                  \
+                                                                                                                       \
+    MU_PER_ISA(name, (const void *in, int32_t n, const void *wanted, int64_t m, bool right, int32_t *positions),       \
+               (in, n, wanted, m, right, positions))                                                                   \
+    {                                                                                                                  \
+        if (right)                                                                                                     \
+            name##_side(in, n, wanted, m, true, positions);                                                            \
+        else                                                                                                           \
+            name##_side(in, n, wanted, m, false, positions);                                                           \
     }
 SEARCH(float, search_f32, IS_NAN)
 SEARCH(double, search_f64, IS_NAN)
@@ -145,9 +142,17 @@ static const mu_sample samples_search[] = {
     {0},
 };
 const mu_op mu_op_searchsorted = {
-    .name = "searchsorted", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_search_attrs),
-    .attrs = search_attrs, .infer = search_infer, .ref = search_ref, .cpu = {.run = search_fast},
-    .samples = samples_search, .lower = mu__lower_search,
+    .name = "searchsorted",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_NUMBERS,
+    .attrs_bytes = sizeof(mu_search_attrs),
+    .attrs = search_attrs,
+    .infer = search_infer,
+    .ref = search_ref,
+    .cpu = {.run = search_fast},
+    .samples = samples_search,
+    .lower = mu__lower_search,
 };
 mu_tensor *mu_searchsorted(mu_tensor *sequence, mu_tensor *values, bool right)
 {

@@ -16,10 +16,7 @@
 #include <math.h>
 #include <muster/ops.h>
 
-static bool is_sorted_row(const mu_op *op)
-{
-    return op->measure != NULL;
-}
+static bool is_sorted_row(const mu_op *op) { return op->measure != NULL; }
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
@@ -31,8 +28,8 @@ static mu_status segment_infer(mu_infer *infer)
     mu_shape head = *x, out = {.rank = 1, .dims = {n}};
     head.rank = segments->rank;
     MU_TRY(mu__need_indices(infer, 1));
-    if (segments->rank > x->rank || !mu__shape_compatible(&head, segments) || (sorted && segments->rank != 1)
-        || (!sorted && n < 0)) {
+    if (segments->rank > x->rank || !mu__shape_compatible(&head, segments) || (sorted && segments->rank != 1) ||
+        (!sorted && n < 0)) {
         char a[MU_SHAPE_TEXT], b[MU_SHAPE_TEXT];
         return mu__error(MU_INVALID_ARGUMENT, "%s: segments of shape %s for shape %s; they must be %s", infer->op->name,
                          mu__shape_text(segments, a), mu__shape_text(x, b),
@@ -70,14 +67,11 @@ static double lowest_of(mu_dtype dtype)
     case MU_F16: return -65504;
     case MU_BF16: return -0x1.fep127;
     case MU_F32: return -0x1.fffffep127;
-    default: return -INFINITY;  // conversion to integers saturates
+    default: return -INFINITY; // conversion to integers saturates
     }
 }
 
-static double highest_of(mu_dtype dtype)
-{
-    return -lowest_of(dtype);
-}
+static double highest_of(mu_dtype dtype) { return -lowest_of(dtype); }
 
 double mu__segment_neutral(const mu_op *op, mu_dtype dtype)
 {
@@ -133,7 +127,8 @@ static mu_status combine_unsorted_numbers(const mu_kernel *k, int64_t rows)
     const bool wide = segments->dtype == MU_I64;
     for (int64_t i = 0, some; i < rows; i += some) {
         const mu_scatter_indices indices = {
-            .kind = wide ? MU_INDICES_I64 : MU_INDICES_I32, .dims = {(uint64_t)k->out[0].shape.dims[0]},
+            .kind = wide ? MU_INDICES_I64 : MU_INDICES_I32,
+            .dims = {(uint64_t)k->out[0].shape.dims[0]},
             .indices = (const char *)segments->data + (size_t)i * mu_dtype_bytes(segments->dtype),
         };
         i += mu__scatter_numbers(k->op->variant, x->dtype, k->out[0].data, &indices,
@@ -344,10 +339,7 @@ static mu_tensor *sum_like(const mu_grad *g, mu_tensor *x)
                                 : mu__apply2(&mu_op_unsorted_segment_sum, g->attrs, x, g->x[1]);
 }
 
-static mu_tensor *sum_grad(mu_grad *g, int i)
-{
-    return i == 0 ? spread(g->dy, g->x[1], g->x[0]) : NULL;
-}
+static mu_tensor *sum_grad(mu_grad *g, int i) { return i == 0 ? spread(g->dy, g->x[1], g->x[0]) : NULL; }
 
 // The number of rows per segment (at least 1), with axes of size 1 up to the sums' rank.
 static mu_tensor *at_least_one(mu_tensor *counts, const mu_tensor *sums)
@@ -402,10 +394,18 @@ static mu_tensor *product_grad(mu_grad *g, int i)
 static const mu_attr_spec segment_attrs[] = {{"n", MU_ATTR_INT, offsetof(mu_segment_attrs, n)}, {0}};
 static const mu_segment_attrs four_segments = {4};
 static const mu_sample samples_segment[] = {
-    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 4},
+    {.n_in = 2,
+     .in = {MU_DIMS(5, 3), MU_DIMS(5)},
+     .dtypes = {0, MU_I32},
+     .low = {0, -1},
+     .high = {0, 4},
      .attrs = &four_segments},
     {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(2, 3)}, .dtypes = {0, MU_I64}, .high = {0, 4}, .attrs = &four_segments},
-    {.n_in = 2, .in = {MU_DIMS(9), MU_DIMS(9)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 4},
+    {.n_in = 2,
+     .in = {MU_DIMS(9), MU_DIMS(9)},
+     .dtypes = {0, MU_I32},
+     .low = {0, -1},
+     .high = {0, 4},
      .attrs = &four_segments},
     {0},
 };
@@ -413,7 +413,11 @@ static const mu_sample samples_segment[] = {
 // is empty.
 static const mu_segment_attrs one_segment = {1};
 static const mu_sample samples_minmax[] = {
-    {.n_in = 2, .in = {MU_DIMS(5, 3), MU_DIMS(5)}, .dtypes = {0, MU_I32}, .low = {0, -1}, .high = {0, 1},
+    {.n_in = 2,
+     .in = {MU_DIMS(5, 3), MU_DIMS(5)},
+     .dtypes = {0, MU_I32},
+     .low = {0, -1},
+     .high = {0, 1},
      .attrs = &one_segment},
     {.n_in = 2, .in = {MU_DIMS(2, 3), MU_DIMS(2, 3)}, .dtypes = {0, MU_I64}, .high = {0, 1}, .attrs = &one_segment},
     {0},
@@ -423,25 +427,27 @@ static const mu_sample samples_sorted[] = {
     {0},
 };
 
-#define UNSORTED(text, which, rule, some)                                                                \
-    {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .fails_for = MU_NUMBERS, \
-     .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = rule, \
-     .ref = segment_ref, .cpu = {.run = segment_fast}, .samples = some, .lower = mu__lower_segment}
+#define UNSORTED(text, which, rule, some)                                                                      \
+    {                                                                                                          \
+        .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .fails_for = MU_NUMBERS,  \
+        .attrs_bytes = sizeof(mu_segment_attrs), .attrs = segment_attrs, .infer = segment_infer, .grad = rule, \
+        .ref = segment_ref, .cpu = {.run = segment_fast}, .samples = some, .lower = mu__lower_segment          \
+    }
 #define SORTED_REASON                                                                                                \
     "the last segment's number determines how many segments there are; use the unsorted form, which is given their " \
     "number"
-#define SORTED(text, which, types, rule)                                                                 \
-    {.name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = types, .flags = MU_OP_DATA_DEPENDENT, \
-     .infer = segment_infer, .grad = rule, .ref = segment_ref, .cpu = {.run = segment_fast},                \
-     .measure = sorted_measure, .samples = samples_sorted, .no_lowering = SORTED_REASON}
+#define SORTED(text, which, types, rule)                                                                       \
+    {                                                                                                          \
+        .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = types, .flags = MU_OP_DATA_DEPENDENT, \
+        .infer = segment_infer, .grad = rule, .ref = segment_ref, .cpu = {.run = segment_fast},                \
+        .measure = sorted_measure, .samples = samples_sorted, .no_lowering = SORTED_REASON                     \
+    }
 
 const mu_op mu_op_unsorted_segment_sum = UNSORTED("unsorted_segment_sum", MU_COMBINE_ADD, sum_grad, samples_segment);
 const mu_op mu_op_unsorted_segment_prod =
     UNSORTED("unsorted_segment_prod", MU_COMBINE_MULTIPLY, product_grad, samples_segment);
-const mu_op mu_op_unsorted_segment_max =
-    UNSORTED("unsorted_segment_max", MU_COMBINE_MAX, minmax_grad, samples_minmax);
-const mu_op mu_op_unsorted_segment_min =
-    UNSORTED("unsorted_segment_min", MU_COMBINE_MIN, minmax_grad, samples_minmax);
+const mu_op mu_op_unsorted_segment_max = UNSORTED("unsorted_segment_max", MU_COMBINE_MAX, minmax_grad, samples_minmax);
+const mu_op mu_op_unsorted_segment_min = UNSORTED("unsorted_segment_min", MU_COMBINE_MIN, minmax_grad, samples_minmax);
 const mu_op mu_op_segment_sum = SORTED("segment_sum", MU_COMBINE_ADD, MU_NUMBERS, sum_grad);
 const mu_op mu_op_segment_mean = SORTED("segment_mean", MU_COMBINE_ADD, MU_FLOATS, mean_grad);
 const mu_op mu_op_segment_prod = SORTED("segment_prod", MU_COMBINE_MULTIPLY, MU_NUMBERS, product_grad);
@@ -554,13 +560,12 @@ mu_tensor *mu_convert_to_tensor(const mu_value *value)
     }
     const mu_tensor *shape = mu_at(value, 2);
     if (!shape || shape->node) {
-        mu__error(MU_UNIMPLEMENTED,
-                  "mu_convert_to_tensor: the shape of these slices is an argument of the function that is traced, so "
-                  "the result would have no known shape; make the slices inside");
+        mu__error(MU_UNIMPLEMENTED, "mu_convert_to_tensor: the shape of these slices is an argument of the function "
+                                    "that is traced, so the result would have no known shape; make the slices inside");
         return NULL;
     }
     mu_tensor *values = mu_at(value, 0), *indices = mu_at(value, 1);
     const int64_t *rows = mu__host_read(shape);
-    return rows ? mu__composed2("convert_to_tensor", values, indices,
-                                mu_unsorted_segment_sum(values, indices, rows[0])) : NULL;
+    return rows ? mu__composed2("convert_to_tensor", values, indices, mu_unsorted_segment_sum(values, indices, rows[0]))
+                : NULL;
 }

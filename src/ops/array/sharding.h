@@ -11,7 +11,7 @@ enum { MU_MOST_LOGICAL_DEVICES = 1024, MU_NO_DEVICE = -1 };
 typedef struct mu_sharding_attrs {
     mu_ints pieces;
     int64_t device;
-    int64_t devices;  // of each replica
+    int64_t devices; // of each replica
 } mu_sharding_attrs;
 
 // mu__sharding_check fails with INVALID_ARGUMENT, naming `name` and the axis, if a tensor of this shape cannot be

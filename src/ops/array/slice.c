@@ -41,7 +41,7 @@ bool mu__slice_view(const void *attrs, const mu_spec *in, const mu_spec *out, si
     for (int axis = x->rank - 1; axis >= 0; axis--) {
         mu_slice_range range = {0};
         if (mu__slice_range(attrs, axis, x->dims[axis], &range) != MU_OK)
-            return false;  // the shape rule has reported it
+            return false; // the shape rule has reported it
         if (range.count > 1 && (!whole || range.stride != 1))
             return false;
         whole = whole && range.count == x->dims[axis];
@@ -87,8 +87,9 @@ mu_tensor *mu_strided_slice(mu_tensor *x, const int64_t *begin, const int64_t *e
         bool shrinks = shrink_mask >> i & 1;
         int64_t n = x->shape.dims[i];
         if (shrinks && strides && strides[i] <= 0) {
-            mu__error(MU_INVALID_ARGUMENT, "strided_slice: stride %lld of axis %d, of which one element is taken; it "
-                      "must be at least 1", (long long)strides[i], i);
+            mu__error(MU_INVALID_ARGUMENT,
+                      "strided_slice: stride %lld of axis %d, of which one element is taken; it must be at least 1",
+                      (long long)strides[i], i);
             return NULL;
         }
         attrs.begin.at[i] = attrs.begin_mask >> i & 1 ? 0 : begin[i];

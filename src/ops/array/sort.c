@@ -13,10 +13,7 @@
 
 #include <muster/ops.h>
 
-static int64_t last_dim(const mu_shape *shape)
-{
-    return shape->dims[shape->rank - 1];
-}
+static int64_t last_dim(const mu_shape *shape) { return shape->dims[shape->rank - 1]; }
 
 // One thread's part: the first `count` elements of each row, with their indices.
 typedef struct sort_job {
@@ -56,12 +53,12 @@ static mu_status write_first(const mu_kernel *k, bool descending, int64_t count)
     const int64_t n = last_dim(shape), work = mu__elements(shape);
     sort_job job = {.kernel = k, .n = n, .count = count, .descending = descending};
     if (n > INT32_MAX)
-        return mu__error(MU_OUT_OF_RANGE, "%s: a row has %lld elements; the limit of int32 indices is %d",
-                         k->op->name, (long long)n, INT32_MAX);
+        return mu__error(MU_OUT_OF_RANGE, "%s: a row has %lld elements; the limit of int32 indices is %d", k->op->name,
+                         (long long)n, INT32_MAX);
     if (work > 0 && count > 0)
         mu__share_range(k->team, work / n, 1, work, sort_rows, &job);
-    return job.exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory to order rows of %lld elements",
-                                     k->op->name, (long long)n)
+    return job.exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory to order rows of %lld elements", k->op->name,
+                                     (long long)n)
                          : MU_OK;
 }
 
@@ -142,9 +139,18 @@ static const mu_sample samples_sort[] = {
     {0},
 };
 const mu_op mu_op_sort = {
-    .name = "sort", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_sort_attrs),
-    .attrs = sort_attrs, .infer = sort_infer, .grad = ordered_grad, .ref = sort_ref, .cpu = {.run = sort_fast},
-    .samples = samples_sort, .lower = mu__lower_sort,
+    .name = "sort",
+    .n_in = 1,
+    .n_out = 2,
+    .dtypes = MU_NUMBERS,
+    .attrs_bytes = sizeof(mu_sort_attrs),
+    .attrs = sort_attrs,
+    .infer = sort_infer,
+    .grad = ordered_grad,
+    .ref = sort_ref,
+    .cpu = {.run = sort_fast},
+    .samples = samples_sort,
+    .lower = mu__lower_sort,
 };
 
 // Sorts along any axis and returns output `which`, in x's order of axes. Errors name `function`.
@@ -165,15 +171,9 @@ static mu_tensor *sorted(mu_tensor *x, int axis, bool descending, int which, con
     return transposed ? mu_transpose(out[which], axes) : out[which];
 }
 
-mu_tensor *mu_sort(mu_tensor *x, int axis, bool descending)
-{
-    return sorted(x, axis, descending, 0, "sort");
-}
+mu_tensor *mu_sort(mu_tensor *x, int axis, bool descending) { return sorted(x, axis, descending, 0, "sort"); }
 
-mu_tensor *mu_argsort(mu_tensor *x, int axis, bool descending)
-{
-    return sorted(x, axis, descending, 1, "argsort");
-}
+mu_tensor *mu_argsort(mu_tensor *x, int axis, bool descending) { return sorted(x, axis, descending, 1, "argsort"); }
 
 static mu_status top_k_infer(mu_infer *infer)
 {
@@ -195,10 +195,7 @@ static mu_status top_k_ref(const mu_kernel *k)
     return write_first_plainly(k, true, ((const mu_top_k_attrs *)k->attrs)->k);
 }
 
-static mu_status top_k_fast(const mu_kernel *k)
-{
-    return write_first(k, true, ((const mu_top_k_attrs *)k->attrs)->k);
-}
+static mu_status top_k_fast(const mu_kernel *k) { return write_first(k, true, ((const mu_top_k_attrs *)k->attrs)->k); }
 
 static const mu_attr_spec top_k_attrs[] = {{"k", MU_ATTR_INT, offsetof(mu_top_k_attrs, k)}, {0}};
 static const mu_top_k_attrs three = {3}, none = {0};
@@ -208,9 +205,18 @@ static const mu_sample samples_top_k[] = {
     {0},
 };
 const mu_op mu_op_top_k = {
-    .name = "top_k", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_top_k_attrs),
-    .attrs = top_k_attrs, .infer = top_k_infer, .grad = ordered_grad, .ref = top_k_ref, .cpu = {.run = top_k_fast},
-    .samples = samples_top_k, .lower = mu__lower_sort,
+    .name = "top_k",
+    .n_in = 1,
+    .n_out = 2,
+    .dtypes = MU_NUMBERS,
+    .attrs_bytes = sizeof(mu_top_k_attrs),
+    .attrs = top_k_attrs,
+    .infer = top_k_infer,
+    .grad = ordered_grad,
+    .ref = top_k_ref,
+    .cpu = {.run = top_k_fast},
+    .samples = samples_top_k,
+    .lower = mu__lower_sort,
 };
 
 static mu_status apply_pair(const mu_op *op, const void *attrs, mu_tensor *x, mu_tensor **first, mu_tensor **second)

@@ -38,33 +38,34 @@ static inline bool f32_odd(float value)
     return value != value || bits == INT32_MIN;
 }
 
-#define NEVER(x) false
-#define SELF(x) (x)
-#define DIFFERS(x) ((x) != (x))
-#define PAST_F16(x) (((x) & INT16_MAX) > 0x7C00)
-#define PAST_BF16(x) (((x) & INT16_MAX) > 0x7F80)
+#define NEVER(x)     false
+#define SELF(x)      (x)
+#define DIFFERS(x)   ((x) != (x))
+#define PAST_F16(x)  (((x)&INT16_MAX) > 0x7C00)
+#define PAST_BF16(x) (((x)&INT16_MAX) > 0x7F80)
 
 // Makes words of rows of n elements with 32-bit keys. Returns bit 0: some element cannot be restored from its key; bit
 // 1: some word is below the limit.
-#define WORDS(name, T, KEY, NAN_OF, ODD)                                                                             \
-    MU_PER_ISA_RESULT(int, name, (const void *from, int64_t rows, int64_t n, int64_t position, bool descending,      \
-                      int64_t limit, int64_t *words),                                                                \
-                      (from, rows, n, position, descending, limit, words))                                           \
-    {                                                                                                                \
-        const int32_t flip = descending ? -1 : 0;                                                                    \
-        int32_t odd = 0;                                                                                             \
-        int64_t below = 0;                                                                                           \
-        for (int64_t row = 0; row < rows; row++) {                                                                   \
-            const T *x = (const T *)from + row * n;                                                                  \
-            int64_t *to = words + row * n;                                                                           \
-            for (int64_t i = 0; i < n; i++) {                                                                        \
-                const int32_t key = NAN_OF(x[i]) ? INT32_MAX : (int32_t)KEY(x[i]) ^ flip;                            \
-                to[i] = (int64_t)((uint64_t)(int64_t)key << 32 | (uint64_t)(position + i));                          \
-                odd |= ODD(x[i]);                                                                                    \
-                below |= to[i] < limit;                                                                              \
-            }                                                                                                        \
-        }                                                                                                            \
-        return (odd != 0) | (below != 0) << 1;                                                                       \
+#define WORDS(name, T, KEY, NAN_OF, ODD)                                                                               \
+    MU_PER_ISA_RESULT(                                                                                                 \
+        int, name,                                                                                                     \
+        (const void *from, int64_t rows, int64_t n, int64_t position, bool descending, int64_t limit, int64_t *words), \
+        (from, rows, n, position, descending, limit, words))                                                           \
+    {                                                                                                                  \
+        const int32_t flip = descending ? -1 : 0;                                                                      \
+        int32_t odd = 0;                                                                                               \
+        int64_t below = 0;                                                                                             \
+        for (int64_t row = 0; row < rows; row++) {                                                                     \
+            const T *x = (const T *)from + row * n;                                                                    \
+            int64_t *to = words + row * n;                                                                             \
+            for (int64_t i = 0; i < n; i++) {                                                                          \
+                const int32_t key = NAN_OF(x[i]) ? INT32_MAX : (int32_t)KEY(x[i]) ^ flip;                              \
+                to[i] = (int64_t)((uint64_t)(int64_t)key << 32 | (uint64_t)(position + i));                            \
+                odd |= ODD(x[i]);                                                                                      \
+                below |= to[i] < limit;                                                                                \
+            }                                                                                                          \
+        }                                                                                                              \
+        return (odd != 0) | (below != 0) << 1;                                                                         \
     }
 WORDS(words_f32, float, key_of_f32, DIFFERS, f32_odd)
 WORDS(words_f16, uint16_t, key_of_float16, PAST_F16, NEVER)
@@ -92,10 +93,7 @@ static make_words *words_of(mu_dtype dtype)
 }
 
 // The key of the 64 bits of an int64; masks instead of branches, so that compilers vectorise.
-static inline int64_t key_of_i64(int64_t bits, int64_t flip)
-{
-    return bits ^ flip;
-}
+static inline int64_t key_of_i64(int64_t bits, int64_t flip) { return bits ^ flip; }
 
 static inline int64_t key_of_f64(int64_t bits, int64_t flip)
 {
@@ -130,10 +128,7 @@ static int64_t large_key(const mu_sort_keys *w, const void *x, int64_t i)
     return w->dtype == MU_F64 ? key_of_f64(bits, flip) : key_of_i64(bits, flip);
 }
 
-static int bits_in(uint64_t value)
-{
-    return value == 0 ? 0 : 64 - __builtin_clzll(value);
-}
+static int bits_in(uint64_t value) { return value == 0 ? 0 : 64 - __builtin_clzll(value); }
 
 // ---- Memory -------------------------------------------------------------------------------------
 
@@ -149,10 +144,7 @@ mu_status mu__sort_keys_open(mu_sort_keys *w, mu_dtype dtype, int64_t n, bool de
     return w->scratch ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
-void mu__sort_keys_close(mu_sort_keys *w)
-{
-    mu__free_data(w->scratch, w->bytes);
-}
+void mu__sort_keys_close(mu_sort_keys *w) { mu__free_data(w->scratch, w->bytes); }
 
 // ---- Keys of 64 bits ----------------------------------------------------------------------------
 
@@ -331,13 +323,13 @@ MU_PER_ISA(take_i32, (const int64_t *words, int64_t n, bool descending, int32_t 
     }
 }
 
-#define GATHER(BITS)                                                                                          \
-    static void gather_##BITS(const void *from, void *values, const int32_t *positions, int64_t n)            \
-    {                                                                                                         \
-        const uint##BITS##_t *x = from;                                                                       \
-        uint##BITS##_t *y = values;                                                                           \
-        for (int64_t i = 0; i < n; i++)                                                                       \
-            y[i] = x[positions[i]];                                                                           \
+#define GATHER(BITS)                                                                               \
+    static void gather_##BITS(const void *from, void *values, const int32_t *positions, int64_t n) \
+    {                                                                                              \
+        const uint##BITS##_t *x = from;                                                            \
+        uint##BITS##_t *y = values;                                                                \
+        for (int64_t i = 0; i < n; i++)                                                            \
+            y[i] = x[positions[i]];                                                                \
     }
 GATHER(8)
 GATHER(16)

@@ -14,9 +14,9 @@ typedef struct mu_sort_keys {
     bool descending;
     int64_t n, batch;
     int64_t *words, *scratch;
-    size_t bytes;            // of words and scratch, which are one block
+    size_t bytes; // of words and scratch, which are one block
     int position_bits;
-    bool odd;                // the elements include -0 or NaN, which cannot be restored from keys
+    bool odd; // the elements include -0 or NaN, which cannot be restored from keys
 } mu_sort_keys;
 
 // mu__sort_keys_open allocates memory for rows of n elements; mu__sort_keys_close frees it.

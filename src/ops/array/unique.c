@@ -23,15 +23,12 @@ static mu_status unique_infer(mu_infer *infer)
 // Elements looked up together.
 enum { CHUNK = 256 };
 
-static bool is_wide(mu_dtype dtype)
-{
-    return dtype == MU_I64 || dtype == MU_F64;
-}
+static bool is_wide(mu_dtype dtype) { return dtype == MU_I64 || dtype == MU_F64; }
 
 static uint64_t key_of_float(float value)
 {
     uint32_t bits;
-    value += 0.0f;  // turns -0 into 0, which it equals
+    value += 0.0f; // turns -0 into 0, which it equals
     memcpy(&bits, &value, sizeof bits);
     return bits;
 }
@@ -70,10 +67,7 @@ static bool is_nan_key(uint64_t key, bool wide)
     return wide ? (key & INT64_MAX) > (uint64_t)0x7FF << 52 : (key & INT32_MAX) > 0x7F800000;
 }
 
-static uint64_t scattered(uint64_t key, bool wide)
-{
-    return (wide ? key ^ key >> 32 : key) * 0x9E3779B97F4A7C15u;
-}
+static uint64_t scattered(uint64_t key, bool wide) { return (wide ? key ^ key >> 32 : key) * 0x9E3779B97F4A7C15u; }
 
 // ---- The table ----------------------------------------------------------------------------------
 
@@ -86,10 +80,7 @@ typedef struct seen {
 
 enum { FIRST_BITS = 10, MOST_BITS = 40, GROWTH = 3 };
 
-static int64_t most_numbers(int bits)
-{
-    return ((int64_t)5 << bits) / 8;
-}
+static int64_t most_numbers(int bits) { return ((int64_t)5 << bits) / 8; }
 
 static mu_status seen_make(seen *table, int bits, bool wide)
 {
@@ -216,10 +207,10 @@ static mu_status unique_measure(const mu_kernel *k, mu_spec *out)
     return status;
 }
 
-#define TAKE_FIRSTS(T)                                    \
-    for (int64_t i = 0; found < count; i++)               \
-        if (numbers[i] == found)                          \
-            ((T *)out)[found++] = ((const T *)x)[i];      \
+#define TAKE_FIRSTS(T)                               \
+    for (int64_t i = 0; found < count; i++)          \
+        if (numbers[i] == found)                     \
+            ((T *)out)[found++] = ((const T *)x)[i]; \
     return
 
 // Copies the first element of every number.
@@ -269,8 +260,15 @@ static mu_status unique_fast(const mu_kernel *k)
 
 static const mu_sample samples_unique[] = {{.n_in = 1, .in = {MU_DIMS(9)}, .no_grad = 1}, {0}};
 const mu_op mu_op_unique = {
-    .name = "unique", .n_in = 1, .n_out = 2, .flags = MU_OP_DATA_DEPENDENT, .dtypes = MU_NUMBERS,
-    .infer = unique_infer, .ref = unique_ref, .cpu = {.run = unique_fast}, .measure = unique_measure,
+    .name = "unique",
+    .n_in = 1,
+    .n_out = 2,
+    .flags = MU_OP_DATA_DEPENDENT,
+    .dtypes = MU_NUMBERS,
+    .infer = unique_infer,
+    .ref = unique_ref,
+    .cpu = {.run = unique_fast},
+    .measure = unique_measure,
     .samples = samples_unique,
     .no_lowering = "the number of results depends on the elements; call it outside of the function, or run the "
                    "function on a CPU device",

@@ -12,18 +12,18 @@
 
 #include <muster/ops.h>
 
-enum { STRIP = 64 };  // least rows of a transposed matrix per thread
+enum { STRIP = 64 }; // least rows of a transposed matrix per thread
 
-#define T uint8_t
+#define T        uint8_t
 #define FN(name) name##_8
 #include "ops/array/move_loops.inc.c"
-#define T uint16_t
+#define T        uint16_t
 #define FN(name) name##_16
 #include "ops/array/move_loops.inc.c"
-#define T uint32_t
+#define T        uint32_t
 #define FN(name) name##_32
 #include "ops/array/move_loops.inc.c"
-#define T uint64_t
+#define T        uint64_t
 #define FN(name) name##_64
 #include "ops/array/move_loops.inc.c"
 
@@ -35,7 +35,7 @@ typedef struct transpose_job {
 // A walk over blocks of `length` elements that are contiguous in the input too.
 typedef struct block_job {
     const mu_kernel *kernel;
-    size_t bytes;  // of an element
+    size_t bytes; // of an element
     int64_t length;
 } block_job;
 
@@ -77,10 +77,7 @@ static mu_status same_bytes_ref(const mu_kernel *k)
 #define VIEW1(text, rule) \
     .name = text, .n_in = 1, .n_out = 1, .flags = MU_OP_VIEW, .in_place = 1, .infer = rule, .ref = same_bytes_ref
 
-static mu_tensor *view_grad(mu_grad *g, int i)
-{
-    return i == 0 ? mu_reshape_like(g->dy, g->x[0]) : NULL;
-}
+static mu_tensor *view_grad(mu_grad *g, int i) { return i == 0 ? mu_reshape_like(g->dy, g->x[0]) : NULL; }
 
 static mu_status reshape_error(const mu_infer *infer, const mu_shape *wanted)
 {
@@ -121,8 +118,11 @@ static const mu_sample samples_reshape[] = {
     {.n_in = 1, .in = {MU_DIMS(2, 0)}, .attrs = &to_0x7},
     {0},
 };
-const mu_op mu_op_reshape = {VIEW1("reshape", reshape_infer), .attrs_bytes = sizeof(mu_shape_attrs),
-                             .attrs = shape_attrs, .grad = view_grad, .samples = samples_reshape,
+const mu_op mu_op_reshape = {VIEW1("reshape", reshape_infer),
+                             .attrs_bytes = sizeof(mu_shape_attrs),
+                             .attrs = shape_attrs,
+                             .grad = view_grad,
+                             .samples = samples_reshape,
                              .lower = mu__lower_reshape};
 mu_tensor *mu_reshape(mu_tensor *x, int rank, const int64_t *dims)
 {
@@ -153,8 +153,11 @@ static const mu_sample samples_expand[] = {
     {.n_in = 1, .in = {MU_NO_DIMS}, .attrs = &axis_0},
     {0},
 };
-const mu_op mu_op_expand_dims = {VIEW1("expand_dims", expand_dims_infer), .attrs_bytes = sizeof(mu_axis_attrs),
-                                 .attrs = axis_attrs, .grad = view_grad, .samples = samples_expand,
+const mu_op mu_op_expand_dims = {VIEW1("expand_dims", expand_dims_infer),
+                                 .attrs_bytes = sizeof(mu_axis_attrs),
+                                 .attrs = axis_attrs,
+                                 .grad = view_grad,
+                                 .samples = samples_expand,
                                  .lower = mu__lower_reshape};
 mu_tensor *mu_expand_dims(mu_tensor *x, int axis)
 {
@@ -232,19 +235,25 @@ static mu_status inner_read_infer(mu_infer *infer)
     char seen[MU_SHAPE_TEXT], wanted[MU_SHAPE_TEXT];
     const mu_spec *value = &infer->in[0], *outside = &infer->in[1];
     if (value->dtype != outside->dtype || !mu__shape_compatible(&value->shape, &outside->shape))
-        return mu__error(MU_INVALID_ARGUMENT, "inner_read: the value is %s%s and the read around it %s%s; they must be "
-                         "of one variable", mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen),
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "inner_read: the value is %s%s and the read around it %s%s; they must be of one variable",
+                         mu_dtype_name(value->dtype), mu__shape_text(&value->shape, seen),
                          mu_dtype_name(outside->dtype), mu__shape_text(&outside->shape, wanted));
     return mu__infer_same(infer);
 }
-static mu_tensor *inner_read_grad(mu_grad *g, int i)
-{
-    return i == 1 ? g->dy : NULL;
-}
+static mu_tensor *inner_read_grad(mu_grad *g, int i) { return i == 1 ? g->dy : NULL; }
 static const mu_sample samples_inner_read[] = {{.n_in = 2, .in = {MU_DIMS(3, 5), MU_DIMS(3, 5)}, .no_grad = 3}, {0}};
 const mu_op mu_op_inner_read = {
-    .name = "inner_read", .n_in = 2, .n_out = 1, .flags = MU_OP_VIEW, .in_place = 1, .infer = inner_read_infer,
-    .grad = inner_read_grad, .ref = same_bytes_ref, .samples = samples_inner_read, .lower = mu__lower_reshape,
+    .name = "inner_read",
+    .n_in = 2,
+    .n_out = 1,
+    .flags = MU_OP_VIEW,
+    .in_place = 1,
+    .infer = inner_read_infer,
+    .grad = inner_read_grad,
+    .ref = same_bytes_ref,
+    .samples = samples_inner_read,
+    .lower = mu__lower_reshape,
 };
 
 static mu_status reshape_like_infer(mu_infer *infer)
@@ -260,8 +269,16 @@ static const mu_sample samples_reshape_like[] = {
     {0},
 };
 const mu_op mu_op_reshape_like = {
-    .name = "reshape_like", .n_in = 2, .n_out = 1, .flags = MU_OP_VIEW, .shape_only = 2, .in_place = 1,
-    .infer = reshape_like_infer, .grad = view_grad, .ref = same_bytes_ref, .samples = samples_reshape_like,
+    .name = "reshape_like",
+    .n_in = 2,
+    .n_out = 1,
+    .flags = MU_OP_VIEW,
+    .shape_only = 2,
+    .in_place = 1,
+    .infer = reshape_like_infer,
+    .grad = view_grad,
+    .ref = same_bytes_ref,
+    .samples = samples_reshape_like,
     .lower = mu__lower_reshape,
 };
 mu_tensor *mu_reshape_like(mu_tensor *x, mu_tensor *like)
@@ -292,10 +309,7 @@ static mu_status transpose_infer(mu_infer *infer)
                      in->rank - 1);
 }
 
-static int64_t strips_of(const mu_walk *walk)
-{
-    return (walk->dims[walk->rank - 2] + STRIP - 1) / STRIP;
-}
+static int64_t strips_of(const mu_walk *walk) { return (walk->dims[walk->rank - 2] + STRIP - 1) / STRIP; }
 
 // Transposes strips of the innermost matrices of a walk whose input has stride 1 along their rows' axis.
 static void transpose_range(void *arg, int64_t begin, int64_t end)
@@ -312,9 +326,9 @@ static void transpose_range(void *arg, int64_t begin, int64_t end)
             rest /= walk->dims[axis];
         }
         mu__kernels()->transpose((const char *)job->kernel->in[0].data + (size_t)at * bytes,
-                            walk->strides[0][walk->rank - 1],
-                            (char *)job->kernel->out[0].data + (size_t)(matrix * rows * columns) * bytes, columns,
-                            (int)bytes, first * STRIP, MU_MIN(last * STRIP, rows));
+                                 walk->strides[0][walk->rank - 1],
+                                 (char *)job->kernel->out[0].data + (size_t)(matrix * rows * columns) * bytes, columns,
+                                 (int)bytes, first * STRIP, MU_MIN(last * STRIP, rows));
         begin += last - first;
     }
 }
@@ -344,7 +358,7 @@ static mu_status transpose_fast(const mu_kernel *k)
     for (int i = 0; i < in->rank; i++)
         strides[0][i] = steps[axes->at[i]];
     mu_walk walk;
-    mu__walk_strided(&walk, &k->out[0].shape, 1, (const int64_t (*)[MU_MAX_RANK])strides);
+    mu__walk_strided(&walk, &k->out[0].shape, 1, (const int64_t(*)[MU_MAX_RANK])strides);
     if (walk.rank < 2 || walk.strides[0][walk.rank - 2] != 1)
         return run_moves(k, &walk);
     transpose_job job = {.kernel = k, .walk = &walk};
@@ -374,8 +388,15 @@ static const mu_sample samples_transpose[] = {
     {0},
 };
 const mu_op mu_op_transpose = {
-    .name = "transpose", .n_in = 1, .n_out = 1, .attrs_bytes = sizeof(mu_axes_attrs), .attrs = axes_attrs,
-    .infer = transpose_infer, .grad = transpose_grad, .ref = transpose_ref, .cpu = {.run = transpose_fast},
+    .name = "transpose",
+    .n_in = 1,
+    .n_out = 1,
+    .attrs_bytes = sizeof(mu_axes_attrs),
+    .attrs = axes_attrs,
+    .infer = transpose_infer,
+    .grad = transpose_grad,
+    .ref = transpose_ref,
+    .cpu = {.run = transpose_fast},
     .samples = samples_transpose,
     .lower = mu__lower_transpose,
 };
@@ -408,10 +429,7 @@ static mu_status broadcast_fast(const mu_kernel *k)
     return run_moves(k, &walk);
 }
 
-static mu_tensor *broadcast_grad(mu_grad *g, int i)
-{
-    return i == 0 ? mu__unbroadcast(g, g->dy, 0) : NULL;
-}
+static mu_tensor *broadcast_grad(mu_grad *g, int i) { return i == 0 ? mu__unbroadcast(g, g->dy, 0) : NULL; }
 
 // The input must broadcast to the requested shape.
 static mu_status broadcast_into(const mu_infer *infer, const mu_shape *wanted, mu_spec *out)
@@ -433,8 +451,10 @@ static mu_status broadcast_to_infer(mu_infer *infer)
     char text[MU_SHAPE_TEXT];
     MU_TRY(mu__shape_check(wanted, infer->op->name));
     if (!mu__shape_known(wanted))
-        return mu__error(MU_INVALID_ARGUMENT, "broadcast_to: shape %s is not known; give every dimension, or take it "
-                         "from another tensor (broadcast_like)", mu__shape_text(wanted, text));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "broadcast_to: shape %s is not known; give every dimension, or take it from another tensor "
+                         "(broadcast_like)",
+                         mu__shape_text(wanted, text));
     return broadcast_into(infer, wanted, &infer->out[0]);
 }
 static const mu_shape_attrs to_435 = {MU_DIMS(4, 3, 5)}, to_0x3 = {MU_DIMS(0, 3)};
@@ -445,9 +465,16 @@ static const mu_sample samples_broadcast_to[] = {
     {0},
 };
 const mu_op mu_op_broadcast_to = {
-    .name = "broadcast_to", .n_in = 1, .n_out = 1, .flags = MU_OP_VIEW_IF_SAME, .attrs_bytes = sizeof(mu_shape_attrs),
+    .name = "broadcast_to",
+    .n_in = 1,
+    .n_out = 1,
+    .flags = MU_OP_VIEW_IF_SAME,
+    .attrs_bytes = sizeof(mu_shape_attrs),
     .attrs = shape_attrs,
-    .infer = broadcast_to_infer, .grad = broadcast_grad, .ref = broadcast_ref, .cpu = {.run = broadcast_fast},
+    .infer = broadcast_to_infer,
+    .grad = broadcast_grad,
+    .ref = broadcast_ref,
+    .cpu = {.run = broadcast_fast},
     .samples = samples_broadcast_to,
     .lower = mu__lower_broadcast,
 };
@@ -470,9 +497,16 @@ static const mu_sample samples_broadcast_like[] = {
     {0},
 };
 const mu_op mu_op_broadcast_like = {
-    .name = "broadcast_like", .n_in = 2, .n_out = 1, .shape_only = 2, .flags = MU_OP_VIEW_IF_SAME,
+    .name = "broadcast_like",
+    .n_in = 2,
+    .n_out = 1,
+    .shape_only = 2,
+    .flags = MU_OP_VIEW_IF_SAME,
     .infer = broadcast_like_infer,
-    .grad = broadcast_grad, .ref = broadcast_ref, .cpu = {.run = broadcast_fast}, .samples = samples_broadcast_like,
+    .grad = broadcast_grad,
+    .ref = broadcast_ref,
+    .cpu = {.run = broadcast_fast},
+    .samples = samples_broadcast_like,
     .lower = mu__lower_broadcast,
 };
 mu_tensor *mu_broadcast_like(mu_tensor *x, mu_tensor *like)
@@ -510,8 +544,15 @@ static const mu_sample samples_dim_size[] = {
     {0},
 };
 const mu_op mu_op_dim_size = {
-    .name = "dim_size", .n_in = 1, .n_out = 1, .shape_only = 1, .attrs_bytes = sizeof(mu_axes_attrs),
-    .attrs = axes_attrs, .infer = dim_size_infer, .ref = dim_size_ref, .samples = samples_dim_size,
+    .name = "dim_size",
+    .n_in = 1,
+    .n_out = 1,
+    .shape_only = 1,
+    .attrs_bytes = sizeof(mu_axes_attrs),
+    .attrs = axes_attrs,
+    .infer = dim_size_infer,
+    .ref = dim_size_ref,
+    .samples = samples_dim_size,
     .lower = mu__lower_dim_size,
 };
 mu_tensor *mu_dim_size(mu_tensor *x, int axis)

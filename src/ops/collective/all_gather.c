@@ -6,7 +6,7 @@
 #include "ops/core/lower.h"
 #include "ops/nn/nn.h"
 
-enum { SHAPE_INTS = MU_MAX_RANK + 1 };  // a rank and its dimensions, as exchanged
+enum { SHAPE_INTS = MU_MAX_RANK + 1 }; // a rank and its dimensions, as exchanged
 
 static mu_status all_gather_infer(mu_infer *infer)
 {
@@ -18,8 +18,7 @@ static mu_status all_gather_infer(mu_infer *infer)
                          (long long)attrs->axis, shape->rank);
     if (attrs->ranks < 1 || attrs->ranks > INT64_MAX / MU_MAX(shape->dims[attrs->axis], 1))
         return mu__error(MU_INVALID_ARGUMENT,
-                         "all_gather: %lld replicas; there is at least one, and their parts together can "
-                         "be counted",
+                         "all_gather: %lld replicas; there is at least one, and their parts together can be counted",
                          (long long)attrs->ranks);
     infer->out[0] = infer->in[0];
     if (attrs->uneven)
@@ -80,11 +79,11 @@ static mu_status check_shapes(const mu_kernel *kernel, int ranks, const int64_t 
         const int64_t *ints = shapes + r * SHAPE_INTS;
         if (!can_be(ints, own, attrs->axis, &shape)) {
             shape = mu_shape_make(ints[0] >= 0 && ints[0] <= MU_MAX_RANK ? (int)ints[0] : 0, ints + 1);
-            return mu__error(
-                MU_INVALID_ARGUMENT,
-                "all_gather: this replica's tensor has the shape %s, replica %d's %s; they may differ only "
-                "along axis %lld",
-                mu__shape_text(&own->shape, text), r, mu__shape_text(&shape, theirs), (long long)attrs->axis);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "all_gather: this replica's tensor has the shape %s, replica %d's %s; they may differ "
+                             "only along axis %lld",
+                             mu__shape_text(&own->shape, text), r, mu__shape_text(&shape, theirs),
+                             (long long)attrs->axis);
         }
         extents[r] = shape.dims[attrs->axis];
         if (extents[r] > INT64_MAX - *whole)
@@ -117,10 +116,7 @@ static mu_status with_extents(const mu_kernel *kernel, mu_spec *measured,
     return status;
 }
 
-static mu_status all_gather_measure(const mu_kernel *kernel, mu_spec *out)
-{
-    return with_extents(kernel, out, NULL);
-}
+static mu_status all_gather_measure(const mu_kernel *kernel, mu_spec *out) { return with_extents(kernel, out, NULL); }
 
 // Interleaves the replicas' blocks into one tensor.
 static void place_blocks(const mu_kernel *kernel, int ranks, const int64_t *extents, int64_t outer, size_t inner,
@@ -174,10 +170,7 @@ static mu_status gather_parts(const mu_kernel *kernel, int ranks, int64_t *exten
     return status;
 }
 
-static mu_status all_gather_ref(const mu_kernel *kernel)
-{
-    return with_extents(kernel, NULL, gather_parts);
-}
+static mu_status all_gather_ref(const mu_kernel *kernel) { return with_extents(kernel, NULL, gather_parts); }
 
 // Sums all replicas' gradients, then takes this replica's part.
 static mu_tensor *all_gather_grad(mu_grad *g, int i)
@@ -201,9 +194,17 @@ static const mu_attr_spec all_gather_fields[] = {
 };
 
 const mu_op mu_op_all_gather = {
-    .name = "all_gather", .n_in = 1, .n_out = 2, .flags = MU_OP_COLLECTIVE, .dtypes = MU_ALL_DTYPES,
-    .attrs_bytes = sizeof(mu_all_gather_attrs), .attrs = all_gather_fields, .infer = all_gather_infer,
-    .grad = all_gather_grad, .ref = all_gather_ref, .measure = all_gather_measure,
+    .name = "all_gather",
+    .n_in = 1,
+    .n_out = 2,
+    .flags = MU_OP_COLLECTIVE,
+    .dtypes = MU_ALL_DTYPES,
+    .attrs_bytes = sizeof(mu_all_gather_attrs),
+    .attrs = all_gather_fields,
+    .infer = all_gather_infer,
+    .grad = all_gather_grad,
+    .ref = all_gather_ref,
+    .measure = all_gather_measure,
     .lower = mu__lower_all_gather,
 };
 
@@ -260,7 +261,13 @@ mu_status mu__lower_all_gather_part(mu_lowering *l)
 static const mu_attr_spec part_fields[] = {{"axis", MU_ATTR_INT, offsetof(mu_axis_attrs, axis)}, {0}};
 
 const mu_op mu_op_all_gather_part = {
-    .name = "all_gather_part", .n_in = 3, .n_out = 1, .shape_only = 1u << 1, .attrs_bytes = sizeof(mu_axis_attrs),
-    .attrs = part_fields, .infer = part_infer, .ref = part_ref,
+    .name = "all_gather_part",
+    .n_in = 3,
+    .n_out = 1,
+    .shape_only = 1u << 1,
+    .attrs_bytes = sizeof(mu_axis_attrs),
+    .attrs = part_fields,
+    .infer = part_infer,
+    .ref = part_ref,
     .lower = mu__lower_all_gather_part,
 };

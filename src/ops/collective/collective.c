@@ -121,9 +121,18 @@ static const mu_sample all_reduce_samples[] = {
 };
 
 const mu_op mu_op_all_reduce = {
-    .name = "all_reduce", .n_in = 1, .max_in = MU_VARIADIC, .n_out = MU_OUT_AS_IN, .flags = MU_OP_COLLECTIVE,
-    .dtypes = MU_NUMBERS, .in_place = 1, .attrs_bytes = sizeof(mu_all_reduce_attrs), .attrs = all_reduce_fields,
-    .infer = all_reduce_infer, .grad = all_reduce_grad, .ref = all_reduce_run,
+    .name = "all_reduce",
+    .n_in = 1,
+    .max_in = MU_VARIADIC,
+    .n_out = MU_OUT_AS_IN,
+    .flags = MU_OP_COLLECTIVE,
+    .dtypes = MU_NUMBERS,
+    .in_place = 1,
+    .attrs_bytes = sizeof(mu_all_reduce_attrs),
+    .attrs = all_reduce_fields,
+    .infer = all_reduce_infer,
+    .grad = all_reduce_grad,
+    .ref = all_reduce_run,
     .cpu = {all_reduce_prepare, all_reduce_run, NULL},
     .samples = all_reduce_samples,
     .lower = mu__lower_all_reduce,
@@ -165,8 +174,16 @@ static const mu_sample broadcast_samples[] = {
 };
 
 const mu_op mu_op_broadcast = {
-    .name = "broadcast", .n_in = 1, .n_out = 1, .flags = MU_OP_COLLECTIVE, .dtypes = MU_ALL_DTYPES, .in_place = 1,
-    .attrs_bytes = sizeof(mu_broadcast_attrs), .attrs = broadcast_fields,
-    .infer = broadcast_infer, .ref = broadcast_run, .samples = broadcast_samples,
+    .name = "broadcast",
+    .n_in = 1,
+    .n_out = 1,
+    .flags = MU_OP_COLLECTIVE,
+    .dtypes = MU_ALL_DTYPES,
+    .in_place = 1,
+    .attrs_bytes = sizeof(mu_broadcast_attrs),
+    .attrs = broadcast_fields,
+    .infer = broadcast_infer,
+    .ref = broadcast_run,
+    .samples = broadcast_samples,
     .lower = mu__lower_broadcast_from,
 };

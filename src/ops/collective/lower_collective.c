@@ -48,10 +48,10 @@ static void write_reduction(mu_emitter *e, mu_reduction reduction, mu_hlo_operat
 static mu_hlo finish_reduction(mu_emitter *e, mu_reduction reduction, mu_hlo sum, mu_dtype dtype)
 {
     const mu_spec *spec = &sum.spec;
-    const mu_hlo result = reduction != MU_REDUCTION_MEAN
-                              ? sum
-                              : mu__hlo_binary(e, "stablehlo.divide", sum,
-                                               mu__hlo_fill(e, spec->dtype, &spec->shape, e->replicas));
+    const mu_hlo result =
+        reduction != MU_REDUCTION_MEAN
+            ? sum
+            : mu__hlo_binary(e, "stablehlo.divide", sum, mu__hlo_fill(e, spec->dtype, &spec->shape, e->replicas));
     return spec->dtype == dtype ? result : mu__hlo_convert(e, result, dtype);
 }
 
@@ -72,8 +72,8 @@ mu_status mu__lower_all_reduce(mu_lowering *l)
         sums[i].spec = wide[i].spec;
     }
     for (int i = 0; i < n; i += each) {
-        mu_hlo_operation operation = {.name = "stablehlo.all_reduce", .n_in = each, .in = wide + i, .n_out = each,
-                                      .out = sums + i};
+        mu_hlo_operation operation = {
+            .name = "stablehlo.all_reduce", .n_in = each, .in = wide + i, .n_out = each, .out = sums + i};
         write_reduction(e, reduction, &operation, "");
     }
     for (int i = 0; i < n; i++)
@@ -86,11 +86,11 @@ static mu_status raise_difference(const mu_fault *fault, int64_t position, int64
 {
     (void)position;
     (void)value;
-    return mu__error(MU_FAILED_PRECONDITION,
-                     "%s has a collective inside, and the replicas differ in %s; all replicas must perform it "
-                     "together. Let it depend on what all replicas have, such as the result of an all-reduce, or move "
-                     "the collective out of it",
-                     fault->op->name, fault->op == &mu_op_cond ? "its predicate" : "the number of its iterations");
+    return mu__error(
+        MU_FAILED_PRECONDITION,
+        "%s has a collective inside, and the replicas differ in %s; all replicas must perform it together. Let it "
+        "depend on what all replicas have, such as the result of an all-reduce, or move the collective out of it",
+        fault->op->name, fault->op == &mu_op_cond ? "its predicate" : "the number of its iterations");
 }
 
 // Counts the replicas on which the predicate is true.
@@ -157,9 +157,10 @@ mu_status mu__lower_broadcast_from(mu_lowering *l)
     if (e->replicas <= 1)
         return mu__lowered(l, 0, l->in[0]);
     if (root >= e->replicas || shape->rank == MU_MAX_RANK)
-        return mu__error(MU_INVALID_ARGUMENT, "broadcast from replica %lld of %d, of a tensor of rank %d; expected one "
-                         "of the replicas, and a rank below %d", (long long)root, e->replicas, shape->rank,
-                         (int)MU_MAX_RANK);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "broadcast from replica %lld of %d, of a tensor of rank %d; expected one of the replicas, and "
+                         "a rank below %d",
+                         (long long)root, e->replicas, shape->rank, (int)MU_MAX_RANK);
     memmove(row.dims + 1, row.dims, sizeof *row.dims * (size_t)row.rank++);
     row.dims[0] = 1;
     const mu_hlo all = mu__hlo_gather_replicas(e, mu__hlo_reshape(e, l->in[0], &row), 0);
@@ -172,8 +173,10 @@ static mu_status check_replicas(const mu_emitter *e, const mu_op *op, int64_t ra
 {
     if (ranks == MU_MAX(e->replicas, 1))
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: the function was traced for %lld replicas, and its program is for %d; "
-                     "trace it under the strategy that runs it", op->name, (long long)ranks, MU_MAX(e->replicas, 1));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: the function was traced for %lld replicas, and its program is for %d; trace it under the "
+                     "strategy that runs it",
+                     op->name, (long long)ranks, MU_MAX(e->replicas, 1));
 }
 
 mu_status mu__lower_reduce_scatter(mu_lowering *l)

@@ -31,7 +31,8 @@ static mu_status permute_infer(mu_infer *infer)
                ? MU_OK
                : mu__error(MU_INVALID_ARGUMENT,
                            "collective_permute: the sources must be an int64 vector with an entry for each of at most "
-                           "%d replicas: a replica that is not in it twice, or -1", (int)MOST_REPLICAS);
+                           "%d replicas: a replica that is not in it twice, or -1",
+                           (int)MOST_REPLICAS);
 }
 
 // "collective_permute 0>1, 1>2", in the order of the targets.
@@ -40,8 +41,8 @@ static void write_pairs(const int64_t *sources, int ranks, char text[PAIRS_TEXT]
     size_t at = (size_t)snprintf(text, PAIRS_TEXT, "collective_permute");
     for (int to = 0, n = 0; to < ranks; to++)
         if (sources[to] >= 0)
-            at += (size_t)snprintf(text + at, PAIRS_TEXT - at, "%s %lld>%d", n++ ? "," : "", (long long)sources[to],
-                                   to);
+            at +=
+                (size_t)snprintf(text + at, PAIRS_TEXT - at, "%s %lld>%d", n++ ? "," : "", (long long)sources[to], to);
 }
 
 static mu_status permute_run(const mu_kernel *kernel)
@@ -53,9 +54,10 @@ static mu_status permute_run(const mu_kernel *kernel)
     const int64_t count = mu__elements(&in->shape);
     char name[PAIRS_TEXT];
     if (tensor->shape.dims[0] != ranks)
-        return mu__error(MU_INVALID_ARGUMENT, "collective_permute: the function was traced for %lld replicas and is "
-                         "run by %d; trace it under the strategy that runs it", (long long)tensor->shape.dims[0],
-                         ranks);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "collective_permute: the function was traced for %lld replicas and is run by %d; trace it "
+                         "under the strategy that runs it",
+                         (long long)tensor->shape.dims[0], ranks);
     if (!kernel->collective) {
         const size_t bytes = (size_t)count * mu_dtype_bytes(in->dtype);
         sources[0] == 0 ? memcpy(out->data, in->data, bytes) : memset(out->data, 0, bytes);
@@ -86,8 +88,15 @@ static mu_tensor *permute_grad(mu_grad *g, int i)
 static const mu_attr_spec permute_fields[] = {{"sources", MU_ATTR_TENSOR, offsetof(mu_permute_attrs, sources)}, {0}};
 
 const mu_op mu_op_collective_permute = {
-    .name = "collective_permute", .n_in = 1, .n_out = 1, .flags = MU_OP_COLLECTIVE, .dtypes = MU_ALL_DTYPES,
-    .attrs_bytes = sizeof(mu_permute_attrs), .attrs = permute_fields, .infer = permute_infer, .grad = permute_grad,
+    .name = "collective_permute",
+    .n_in = 1,
+    .n_out = 1,
+    .flags = MU_OP_COLLECTIVE,
+    .dtypes = MU_ALL_DTYPES,
+    .attrs_bytes = sizeof(mu_permute_attrs),
+    .attrs = permute_fields,
+    .infer = permute_infer,
+    .grad = permute_grad,
     .ref = permute_run,
     .lower = mu__lower_permute,
 };

@@ -17,8 +17,9 @@ static mu_status check_attrs(const mu_infer *infer)
     if (attrs->reduction != MU_REDUCTION_SUM && attrs->reduction != MU_REDUCTION_MEAN)
         return mu__error(MU_INVALID_ARGUMENT, "reduce_scatter: reduction number %lld is neither a sum nor a mean",
                          (long long)attrs->reduction);
-    return attrs->ranks >= 1 ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "reduce_scatter: %lld replicas; there is at "
-                                                 "least one", (long long)attrs->ranks);
+    return attrs->ranks >= 1 ? MU_OK
+                             : mu__error(MU_INVALID_ARGUMENT, "reduce_scatter: %lld replicas; there is at least one",
+                                         (long long)attrs->ranks);
 }
 
 static mu_status reduce_scatter_infer(mu_infer *infer)
@@ -41,8 +42,8 @@ static mu_status reduce_scatter_infer(mu_infer *infer)
 // ---- Kernel -------------------------------------------------------------------------------------
 
 typedef struct layout {
-    int64_t outer;   // parts of a block that are not contiguous in the input
-    size_t bytes;    // of the part of a block that is contiguous
+    int64_t outer; // parts of a block that are not contiguous in the input
+    size_t bytes;  // of the part of a block that is contiguous
 } layout;
 
 static layout layout_of(const mu_shape *out, mu_dtype dtype, int64_t axis)
@@ -80,8 +81,10 @@ static mu_status reduce_scatter_run(const mu_kernel *kernel)
     const layout l = layout_of(&kernel->out[0].shape, in->dtype, attrs->axis);
     const size_t bytes = (size_t)mu__elements(&in->shape) * mu_dtype_bytes(in->dtype);
     if (attrs->ranks != ranks)
-        return mu__error(MU_INVALID_ARGUMENT, "reduce_scatter: the function was traced for %lld replicas and is run "
-                         "by %d; trace it under the strategy that runs it", (long long)attrs->ranks, ranks);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "reduce_scatter: the function was traced for %lld replicas and is run by %d; trace it under "
+                         "the strategy that runs it",
+                         (long long)attrs->ranks, ranks);
     if (!kernel->collective) {
         memcpy(kernel->out[0].data, in->data, bytes);
         return MU_OK;
@@ -134,8 +137,8 @@ static const mu_attr_spec reduce_scatter_fields[] = {
     {0},
 };
 
-static const mu_reduce_scatter_attrs rows = {MU_REDUCTION_SUM, 0, 1, "sum"}, columns = {MU_REDUCTION_MEAN, 1, 1,
-                                                                                        "mean"};
+static const mu_reduce_scatter_attrs rows = {MU_REDUCTION_SUM, 0, 1, "sum"},
+                                     columns = {MU_REDUCTION_MEAN, 1, 1, "mean"};
 
 static const mu_sample reduce_scatter_samples[] = {
     {.n_in = 1, .in = {{2, {3, 5}}}, .attrs = &rows},
@@ -145,9 +148,16 @@ static const mu_sample reduce_scatter_samples[] = {
 };
 
 const mu_op mu_op_reduce_scatter = {
-    .name = "reduce_scatter", .n_in = 1, .n_out = 1, .flags = MU_OP_COLLECTIVE, .dtypes = MU_NUMBERS,
-    .attrs_bytes = sizeof(mu_reduce_scatter_attrs), .attrs = reduce_scatter_fields, .infer = reduce_scatter_infer,
-    .grad = reduce_scatter_grad, .ref = reduce_scatter_run,
+    .name = "reduce_scatter",
+    .n_in = 1,
+    .n_out = 1,
+    .flags = MU_OP_COLLECTIVE,
+    .dtypes = MU_NUMBERS,
+    .attrs_bytes = sizeof(mu_reduce_scatter_attrs),
+    .attrs = reduce_scatter_fields,
+    .infer = reduce_scatter_infer,
+    .grad = reduce_scatter_grad,
+    .ref = reduce_scatter_run,
     .cpu = {reduce_scatter_prepare, reduce_scatter_run, NULL},
     .samples = reduce_scatter_samples,
     .lower = mu__lower_reduce_scatter,

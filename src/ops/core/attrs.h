@@ -6,7 +6,7 @@
 
 #include <muster/ops.h>
 
-typedef struct mu_alpha_attrs {    // leaky_relu, elu
+typedef struct mu_alpha_attrs { // leaky_relu, elu
     double alpha;
 } mu_alpha_attrs;
 
@@ -14,19 +14,19 @@ typedef struct mu_cast_attrs {
     mu_dtype dtype;
 } mu_cast_attrs;
 
-typedef struct mu_shape_attrs {    // reshape (one dimension may be -1), broadcast_to
+typedef struct mu_shape_attrs { // reshape (one dimension may be -1), broadcast_to
     mu_shape shape;
 } mu_shape_attrs;
 
-typedef struct mu_axis_attrs {     // concat, expand_dims, argmax, …: not negative
+typedef struct mu_axis_attrs { // concat, expand_dims, argmax, …: not negative
     int64_t axis;
 } mu_axis_attrs;
 
-typedef struct mu_axes_attrs {     // transpose (the permutation), squeeze, reverse, dim_size
+typedef struct mu_axes_attrs { // transpose (the permutation), squeeze, reverse, dim_size
     mu_ints axes;
 } mu_axes_attrs;
 
-typedef struct mu_reduce_attrs {   // axes ascending, not negative
+typedef struct mu_reduce_attrs { // axes ascending, not negative
     mu_ints axes;
     bool keep_dims;
 } mu_reduce_attrs;
@@ -35,7 +35,7 @@ typedef struct mu_reduce_attrs {   // axes ascending, not negative
 typedef struct mu_reduce_call {
     mu_tensor *x;
     int n;
-    const int *axes;   // [n]
+    const int *axes; // [n]
     bool keep_dims;
     mu_axes given;
 } mu_reduce_call;
@@ -55,7 +55,7 @@ typedef struct mu_cumulate_attrs {
     bool exclusive, reverse;
 } mu_cumulate_attrs;
 
-typedef struct mu_part_attrs {     // concat_part: the gradient of one input of concat
+typedef struct mu_part_attrs { // concat_part: the gradient of one input of concat
     int64_t axis, index;
 } mu_part_attrs;
 
@@ -69,12 +69,12 @@ typedef struct mu_slice_attrs {
 
 typedef enum mu_pad_mode { MU_PAD_WITH_CONSTANT, MU_PAD_REFLECT, MU_PAD_SYMMETRIC } mu_pad_mode;
 typedef struct mu_pad_attrs {
-    mu_ints before, after;         // one entry per axis
-    int64_t mode;                  // mu_pad_mode
+    mu_ints before, after; // one entry per axis
+    int64_t mode;          // mu_pad_mode
     double value;
 } mu_pad_attrs;
 
-typedef struct mu_counts_attrs {   // tile, repeat: count per axis; roll: shift per axis
+typedef struct mu_counts_attrs { // tile, repeat: count per axis; roll: shift per axis
     mu_ints counts;
 } mu_counts_attrs;
 
@@ -91,7 +91,7 @@ typedef struct mu_top_k_attrs {
     int64_t k;
 } mu_top_k_attrs;
 
-typedef struct mu_sort_attrs {     // along the last axis
+typedef struct mu_sort_attrs { // along the last axis
     bool descending;
 } mu_sort_attrs;
 
@@ -103,17 +103,17 @@ typedef struct mu_segment_attrs {
     int64_t n;
 } mu_segment_attrs;
 
-typedef struct mu_text_attrs {     // check_numerics, assert, print
+typedef struct mu_text_attrs { // check_numerics, assert, print
     char text[MU_ATTR_MESSAGE_BYTES];
 } mu_text_attrs;
 
-typedef struct mu_random_attrs {   // low and high: integers only
+typedef struct mu_random_attrs { // low and high: integers only
     mu_shape shape;
     mu_dtype dtype;
     int64_t low, high;
 } mu_random_attrs;
 
-typedef struct mu_solve_attrs {    // triangular_solve
+typedef struct mu_solve_attrs { // triangular_solve
     bool lower, adjoint;
 } mu_solve_attrs;
 

@@ -6,7 +6,7 @@
 
 #include <stdarg.h>
 
-enum { SHOWN_ELEMENTS = 4 };  // of a constant
+enum { SHOWN_ELEMENTS = 4 }; // of a constant
 
 typedef struct writing {
     char *text;

@@ -66,11 +66,11 @@ static mu_status check_numerics_lower(mu_lowering *l)
     if (fault.positions == 0)
         return e->status;
     const mu_hlo zero = mu__hlo_fill(e, x.spec.dtype, shape, 0);
-    const mu_hlo infinite = mu__hlo_select(e, mu__hlo_compare(e, "GT", x, zero),
-                                           mu__hlo_fill(e, MU_I32, shape, IS_INFINITE),
-                                           mu__hlo_fill(e, MU_I32, shape, IS_MINUS_INFINITE));
-    const mu_hlo kind = mu__hlo_select(e, mu__hlo_compare(e, "EQ", x, x), infinite,
-                                       mu__hlo_fill(e, MU_I32, shape, IS_NAN));
+    const mu_hlo infinite =
+        mu__hlo_select(e, mu__hlo_compare(e, "GT", x, zero), mu__hlo_fill(e, MU_I32, shape, IS_INFINITE),
+                       mu__hlo_fill(e, MU_I32, shape, IS_MINUS_INFINITE));
+    const mu_hlo kind =
+        mu__hlo_select(e, mu__hlo_compare(e, "EQ", x, x), infinite, mu__hlo_fill(e, MU_I32, shape, IS_NAN));
     const mu_spec bools = {.dtype = MU_BOOL, .shape = *shape};
     const mu_hlo finite = e->add(e, &bools, "stablehlo.is_finite", 1, &x, NULL);
     mu__hlo_fail(e, &fault, mu__hlo_unary(e, "stablehlo.not", finite), kind);
@@ -86,10 +86,20 @@ static mu_tensor *check_numerics_grad(mu_grad *g, int i)
 static const mu_text_attrs sample_text = {"a sample"};
 static const mu_sample samples_check[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &sample_text}, {0}};
 const mu_op mu_op_check_numerics = {
-    .name = "check_numerics", .n_in = 1, .n_out = 1, .flags = MU_OP_EFFECT, .dtypes = MU_FLOATS,
-    .fails_for = MU_FLOATS, .in_place = 1, .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs,
-    .infer = mu__infer_same, .grad = check_numerics_grad,
-    .ref = check_numerics_ref, .samples = samples_check, .lower = check_numerics_lower,
+    .name = "check_numerics",
+    .n_in = 1,
+    .n_out = 1,
+    .flags = MU_OP_EFFECT,
+    .dtypes = MU_FLOATS,
+    .fails_for = MU_FLOATS,
+    .in_place = 1,
+    .attrs_bytes = sizeof(mu_text_attrs),
+    .attrs = text_attrs,
+    .infer = mu__infer_same,
+    .grad = check_numerics_grad,
+    .ref = check_numerics_ref,
+    .samples = samples_check,
+    .lower = check_numerics_lower,
 };
 mu_tensor *mu_check_numerics(mu_tensor *x, const char *message)
 {
@@ -139,9 +149,17 @@ static mu_status assert_lower(mu_lowering *l)
 }
 
 const mu_op mu_op_assert = {
-    .name = "assert", .n_in = 1, .n_out = 0, .flags = MU_OP_EFFECT, .dtypes = MU_BOOLS,
-    .fails_for = MU_BOOLS, .attrs_bytes = sizeof(mu_text_attrs), .attrs = text_attrs, .infer = no_output,
-    .ref = assert_ref, .lower = assert_lower,
+    .name = "assert",
+    .n_in = 1,
+    .n_out = 0,
+    .flags = MU_OP_EFFECT,
+    .dtypes = MU_BOOLS,
+    .fails_for = MU_BOOLS,
+    .attrs_bytes = sizeof(mu_text_attrs),
+    .attrs = text_attrs,
+    .infer = no_output,
+    .ref = assert_ref,
+    .lower = assert_lower,
 };
 mu_status mu_assert(mu_tensor *condition, const char *message)
 {
@@ -157,9 +175,9 @@ static mu_status print_ref(const mu_kernel *k)
         return MU_RESOURCE_EXHAUSTED;
     memcpy(mu__host_write(copy), x->data, (size_t)mu__elements(&x->shape) * mu_dtype_bytes(x->dtype));
     mu_text_attrs label = *(const mu_text_attrs *)k->attrs;
-    mu__printable(label.text, true);  // the graph may come from a file
+    mu__printable(label.text, true); // the graph may come from a file
     const size_t length = strlen(label.text);
-    flockfile(stderr);                // one write, also with parallel replicas
+    flockfile(stderr); // one write, also with parallel replicas
     fprintf(stderr, length == 0 || strchr(" \n=", label.text[length - 1]) ? "%s" : "%s ", label.text);
     mu_tensor_print(copy, stderr);
     funlockfile(stderr);
@@ -168,8 +186,14 @@ static mu_status print_ref(const mu_kernel *k)
 }
 
 const mu_op mu_op_print = {
-    .name = "print", .n_in = 1, .n_out = 0, .flags = MU_OP_EFFECT, .attrs_bytes = sizeof(mu_text_attrs),
-    .attrs = text_attrs, .infer = no_output, .ref = print_ref,
+    .name = "print",
+    .n_in = 1,
+    .n_out = 0,
+    .flags = MU_OP_EFFECT,
+    .attrs_bytes = sizeof(mu_text_attrs),
+    .attrs = text_attrs,
+    .infer = no_output,
+    .ref = print_ref,
     .no_lowering = "a device program cannot write to the host's terminal; return the tensor and print it after the "
                    "call, or run the function on a CPU device",
 };

@@ -47,10 +47,7 @@ mu_tensor *mu__scalar_like(const mu_tensor *like, double value)
     return like ? mu_constant(like->dtype, value) : NULL;
 }
 
-mu_tensor *mu__scale(mu_tensor *x, double factor)
-{
-    return mu_multiply(x, mu__scalar_like(x, factor));
-}
+mu_tensor *mu__scale(mu_tensor *x, double factor) { return mu_multiply(x, mu__scalar_like(x, factor)); }
 
 // The dimension of a shape that broadcasts to axis `axis` of a result of rank `rank`.
 static int64_t dim_under(const mu_shape *shape, int rank, int axis)
@@ -75,15 +72,9 @@ mu_tensor *mu__unbroadcast(const mu_grad *g, mu_tensor *dy, int i)
     return same ? dy : mu_sum_to_like(dy, x);
 }
 
-mu_tensor *mu__zeros_like(mu_tensor *like)
-{
-    return mu_zeros_like(like);
-}
+mu_tensor *mu__zeros_like(mu_tensor *like) { return mu_zeros_like(like); }
 
-mu_tensor *mu__ones_like(mu_tensor *like)
-{
-    return mu_ones_like(like);
-}
+mu_tensor *mu__ones_like(mu_tensor *like) { return mu_ones_like(like); }
 
 // ---- Constants ----------------------------------------------------------------------------------
 
@@ -94,25 +85,13 @@ static mu_tensor *filled_like(mu_tensor *like, double value)
     return mu_broadcast_like(mu_constant(like->dtype, value), like);
 }
 
-mu_tensor *mu_zeros_like(mu_tensor *x)
-{
-    return filled_like(x, 0);
-}
+mu_tensor *mu_zeros_like(mu_tensor *x) { return filled_like(x, 0); }
 
-mu_tensor *mu_ones_like(mu_tensor *x)
-{
-    return filled_like(x, 1);
-}
+mu_tensor *mu_ones_like(mu_tensor *x) { return filled_like(x, 1); }
 
-mu_tensor *mu_zeros(mu_dtype dtype, int rank, const int64_t *dims)
-{
-    return mu_tensor_new(dtype, rank, dims, NULL);
-}
+mu_tensor *mu_zeros(mu_dtype dtype, int rank, const int64_t *dims) { return mu_tensor_new(dtype, rank, dims, NULL); }
 
-mu_tensor *mu_ones(mu_dtype dtype, int rank, const int64_t *dims)
-{
-    return mu_fill(dtype, rank, dims, 1);
-}
+mu_tensor *mu_ones(mu_dtype dtype, int rank, const int64_t *dims) { return mu_fill(dtype, rank, dims, 1); }
 
 mu_tensor *mu_fill(mu_dtype dtype, int rank, const int64_t *dims, double value)
 {
@@ -259,14 +238,13 @@ static mu_tensor *variance(const mu_reduce_call *r)
 mu_tensor *mu_reduce_variance_with(const mu_reduction_args *args)
 {
     mu_reduce_call r;
-    return mu__reduce_call_take(args, "mu_reduce_variance", &r)
-               ? mu__composed1("reduce_variance", r.x, variance(&r))
-               : NULL;
+    return mu__reduce_call_take(args, "mu_reduce_variance", &r) ? mu__composed1("reduce_variance", r.x, variance(&r))
+                                                                : NULL;
 }
 
 mu_tensor *mu_reduce_std_with(const mu_reduction_args *args)
 {
     mu_reduce_call r;
     return mu__reduce_call_take(args, "mu_reduce_std", &r) ? mu__composed1("reduce_std", r.x, mu_sqrt(variance(&r)))
-                                                         : NULL;
+                                                           : NULL;
 }

@@ -10,7 +10,7 @@
 #include <pthread.h>
 
 #define PREFIX "custom/"
-enum { NAME_BYTES = 64, DONE = MU_GRAD_MEMO - 1 };  // DONE: the memo slot that says that the others are filled
+enum { NAME_BYTES = 64, DONE = MU_GRAD_MEMO - 1 }; // DONE: the memo slot that says that the others are filled
 
 typedef struct custom_op {
     mu_op op;
@@ -36,10 +36,7 @@ const mu_op *mu__custom_by_name(const char *name)
     return entry ? &entry->op : NULL;
 }
 
-bool mu__custom_is_name(const char *name)
-{
-    return strncmp(name, PREFIX, sizeof PREFIX - 1) == 0;
-}
+bool mu__custom_is_name(const char *name) { return strncmp(name, PREFIX, sizeof PREFIX - 1) == 0; }
 
 static const custom_op *custom_op_of(const mu_op *op)
 {
@@ -51,7 +48,7 @@ static const custom_op *custom_op_of(const mu_op *op)
 static mu_status must_say_why(mu_status status, const char *name, const char *what)
 {
     if (mu__pending()) {
-        mu__error_context("in the %s of %s", what, name);  // the user's message may not name the op
+        mu__error_context("in the %s of %s", what, name); // the user's message may not name the op
         return mu_error_code();
     }
     if (status == MU_OK)
@@ -73,8 +70,8 @@ static mu_status custom_infer(mu_infer *infer)
     MU_TRY(must_say_why(status, entry->name, "shape rule"));
     for (int i = 0; i < infer->n_out; i++) {
         if (!mu__dtype_ok(out[i].dtype))
-            return mu__error(MU_INVALID_ARGUMENT, "%s: its shape rule gives output %d the unknown type %d",
-                             entry->name, i, (int)out[i].dtype);
+            return mu__error(MU_INVALID_ARGUMENT, "%s: its shape rule gives output %d the unknown type %d", entry->name,
+                             i, (int)out[i].dtype);
         infer->out[i] = (mu_spec){.dtype = out[i].dtype, .shape = out[i].shape};
     }
     return MU_OK;
@@ -112,11 +109,13 @@ static mu_status all_gradients(mu_grad *g)
         if (!(dys[i] = mu__grad_of(g, i)))
             return mu_error_code();
     if (!entry->custom.gradient)
-        return mu__error(MU_UNIMPLEMENTED, "%s: it was registered without a gradient; give mu_register_op one, or put "
-                         "mu_stop_gradient around the op's inputs", entry->name);
+        return mu__error(MU_UNIMPLEMENTED,
+                         "%s: it was registered without a gradient; give mu_register_op one, or put mu_stop_gradient "
+                         "around the op's inputs",
+                         entry->name);
     mu_status status;
     MU_CALLBACK("the gradient of an op", status = entry->custom.gradient(g->x, g->y, dys, g->memo, entry->custom.arg));
-    if (mu__pending())  // the caller adds whose gradient failed
+    if (mu__pending()) // the caller adds whose gradient failed
         return mu_error_code();
     MU_TRY(must_say_why(status, entry->name, "gradient"));
     for (int i = 0; i < g->n_in; i++)
@@ -149,8 +148,7 @@ static mu_status check_op(const mu_custom_op *op)
     MU_TRY(check_name(op->name));
     if (op->n_in < 1 || op->n_in > MU_CUSTOM_INPUTS || op->n_out < 1 || op->n_out > MU_CUSTOM_OUTPUTS)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "mu_register_op: '%s' has %d inputs and %d outputs; 1 to %d and 1 to %d are "
-                         "possible",
+                         "mu_register_op: '%s' has %d inputs and %d outputs; 1 to %d and 1 to %d are possible",
                          op->name, op->n_in, op->n_out, MU_CUSTOM_INPUTS, MU_CUSTOM_OUTPUTS);
     if (!op->kernel)
         return mu__error(MU_INVALID_ARGUMENT, "mu_register_op: '%s' has no kernel; give the function that computes it",
@@ -172,15 +170,16 @@ static mu_status add_op(const mu_custom_op *op)
     entry->custom = *op;
     snprintf(entry->name, sizeof entry->name, PREFIX "%s", op->name);
     entry->custom.name = entry->name + sizeof PREFIX - 1;
-    const mu_op filled = {.name = entry->name,
-                          .n_in = op->n_in,
-                          .n_out = op->n_out,
-                          .infer = custom_infer,
-                          .ref = custom_ref,
-                          .flags = op->has_effect ? MU_OP_EFFECT : 0,
-                          .grad = custom_grad,
-                          .no_lowering = "a program's own op is a C function; call it outside of the function, or run "
-                                         "the function on a CPU device"};
+    const mu_op filled = {
+        .name = entry->name,
+        .n_in = op->n_in,
+        .n_out = op->n_out,
+        .infer = custom_infer,
+        .ref = custom_ref,
+        .flags = op->has_effect ? MU_OP_EFFECT : 0,
+        .grad = custom_grad,
+        .no_lowering =
+            "a program's own op is a C function; call it outside of the function, or run the function on a CPU device"};
     memcpy(&entry->op, &filled, sizeof filled);
     entry->next = atomic_load(&custom_ops);
     atomic_store(&custom_ops, entry);

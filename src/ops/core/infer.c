@@ -32,9 +32,10 @@ mu_status mu__infer_call(mu_infer *infer)
     MU_TRY(mu__check_counts(infer->op, infer->n_in, infer->n_resources));
     for (int i = 0; i < infer->n_in; i++)
         if (infer->in[i].dtype == MU_STRING)
-            return mu__error(MU_INVALID_ARGUMENT, "%s: input %d holds strings, which ops cannot compute with; turn "
-                             "them into numbers first (mu_string_lookup, mu_hashing or mu_text_vectorization in "
-                             "mu_dataset_map)", op->name, i);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "%s: input %d holds strings, which ops cannot compute with; turn them into numbers first "
+                             "(mu_string_lookup, mu_hashing or mu_text_vectorization in mu_dataset_map)",
+                             op->name, i);
     if (op->dtypes && infer->n_in > 0 && !(op->dtypes & MU_DTYPE_BIT(infer->in[0].dtype))) {
         char allowed[200];
         dtype_list(op->dtypes, allowed, sizeof allowed);
@@ -52,8 +53,9 @@ mu_status mu__need_same_dtype(const mu_infer *infer, int a, int b)
     mu_dtype x = infer->in[a].dtype, y = infer->in[b].dtype;
     if (x == y)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: inputs %d and %d have types %s and %s; they must be equal (mu_cast "
-                     "converts)", infer->op->name, a, b, mu_dtype_name(x), mu_dtype_name(y));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: inputs %d and %d have types %s and %s; they must be equal (mu_cast converts)",
+                     infer->op->name, a, b, mu_dtype_name(x), mu_dtype_name(y));
 }
 
 mu_status mu__need_rank(const mu_infer *infer, int i, int rank)

@@ -30,7 +30,7 @@ void mu__walk_strided(mu_walk *walk, const mu_shape *out, int n, const int64_t (
 {
     assert(n <= MU_WALK_OPERANDS);
     *walk = (mu_walk){.n = n};
-    for (int axis = out->rank - 1; axis >= 0; axis--) {  // innermost first
+    for (int axis = out->rank - 1; axis >= 0; axis--) { // innermost first
         int64_t here[MU_WALK_OPERANDS];
         if (out->dims[axis] == 1)
             continue;
@@ -64,7 +64,7 @@ void mu__walk_make(mu_walk *walk, const mu_shape *out, int n, const mu_view *ope
             step *= shape->dims[axis];
         }
     }
-    mu__walk_strided(walk, out, n, (const int64_t (*)[MU_MAX_RANK])strides);
+    mu__walk_strided(walk, out, n, (const int64_t(*)[MU_MAX_RANK])strides);
 }
 
 typedef struct walk_job {

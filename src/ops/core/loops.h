@@ -14,9 +14,9 @@
 
 enum { MU_WALK_OPERANDS = 3 };
 typedef struct mu_walk {
-    int rank, n;                    // at least one axis; operands
+    int rank, n; // at least one axis; operands
     int64_t dims[MU_MAX_RANK];
-    int64_t strides[MU_WALK_OPERANDS][MU_MAX_RANK];  // in elements; 0 where an operand is broadcast
+    int64_t strides[MU_WALK_OPERANDS][MU_MAX_RANK]; // in elements; 0 where an operand is broadcast
 } mu_walk;
 
 // mu__walk_make describes out's elements read from n operands that broadcast to it.
@@ -46,7 +46,7 @@ void mu__share_range(const mu_team *team, int64_t n, int64_t grain, int64_t work
 // bool are not converted.
 typedef struct mu_f32_run {
     const float *in[MU_WALK_OPERANDS];
-    void *out;            // float, or bool
+    void *out; // float, or bool
     int64_t n;
 } mu_f32_run;
 typedef struct mu_float16_run {
@@ -62,8 +62,13 @@ void mu__in_f32(const mu_float16_run *run, void (*loop)(void *arg, const mu_f32_
 bool mu__bool_reduce_row(bool all, const uint8_t *x, int64_t n);
 
 // mu__accumulate combines n elements of `from` into `into`, in order.
-typedef enum mu_combine { MU_COMBINE_ADD, MU_COMBINE_MIN, MU_COMBINE_MAX, MU_COMBINE_MULTIPLY,
-                         MU_COMBINE_SUBTRACT } mu_combine;
+typedef enum mu_combine {
+    MU_COMBINE_ADD,
+    MU_COMBINE_MIN,
+    MU_COMBINE_MAX,
+    MU_COMBINE_MULTIPLY,
+    MU_COMBINE_SUBTRACT
+} mu_combine;
 void mu__accumulate(mu_combine combine, mu_dtype dtype, void *into, const void *from, int64_t n);
 
 #endif

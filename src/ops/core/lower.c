@@ -26,7 +26,8 @@ const char *mu__hlo_precision(void)
     if (!atomic_exchange(&logged, true))
         mu__log(MU_LOG_INFO, "products and convolutions on XLA devices have the precision \"%s\"%s", wanted,
                 strcmp(wanted, "default") == 0 ? ", the platform's own (TPUs multiply in bfloat16, GPUs may use TF32); "
-                                                 "MUSTER_XLA_PRECISION=highest for float32" : "");
+                                                 "MUSTER_XLA_PRECISION=highest for float32"
+                                               : "");
     return strcmp(wanted, "highest") == 0 ? PRECISION("HIGHEST")
            : strcmp(wanted, "high") == 0  ? PRECISION("HIGH")
                                           : PRECISION("DEFAULT");
@@ -133,7 +134,7 @@ mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data)
     const double zero = 0;
     if (mu__elements(&spec->shape) <= 1)
         return repeated(e, spec, bytes ? data : &zero);
-    char *text = mu__alloc(bytes * 8 + MU_HLO_TEXT);  // longest: "false, "
+    char *text = mu__alloc(bytes * 8 + MU_HLO_TEXT); // longest: "false, "
     if (!text)
         return failed(e, spec);
     mu_spec flat = *spec;
@@ -153,7 +154,10 @@ mu_hlo mu__hlo_number(mu_emitter *e, mu_dtype dtype, double value)
 
 mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double value)
 {
-    union { double align; unsigned char bytes[8]; } element = {0};
+    union {
+        double align;
+        unsigned char bytes[8];
+    } element = {0};
     const mu_spec spec = {.dtype = dtype, .shape = *shape};
     mu__write_element(dtype, element.bytes, 0, value);
     return repeated(e, &spec, element.bytes);
@@ -163,7 +167,7 @@ mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest)
 {
     if (dtype == MU_BOOL)
         return mu__hlo_number(e, dtype, highest);
-    return mu__hlo_number(e, dtype, highest ? INFINITY : -INFINITY);  // conversion to integers saturates
+    return mu__hlo_number(e, dtype, highest ? INFINITY : -INFINITY); // conversion to integers saturates
 }
 
 mu_hlo mu__hlo_iota(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, int axis)
@@ -197,10 +201,10 @@ mu_hlo mu__hlo_compare(mu_emitter *e, const char *direction, mu_hlo a, mu_hlo b)
     char text[192];
     const mu_hlo operands[] = {a, b};
     const mu_spec spec = {.dtype = MU_BOOL, .shape = a.spec.shape};
-    snprintf(text, sizeof text,
-             "{comparison_direction = #stablehlo<comparison_direction %s>, compare_type = #stablehlo<comparison_type "
-             "%s>}",
-             direction, comparison_type(a.spec.dtype));
+    snprintf(
+        text, sizeof text,
+        "{comparison_direction = #stablehlo<comparison_direction %s>, compare_type = #stablehlo<comparison_type %s>}",
+        direction, comparison_type(a.spec.dtype));
     return e->add(e, &spec, "stablehlo.compare", 2, operands, text);
 }
 
@@ -376,10 +380,9 @@ mu_hlo mu__hlo_reduce(mu_emitter *e, const char *op, mu_hlo a, mu_hlo start, con
             next++;
         else
             spec.shape.dims[spec.shape.rank++] = a.spec.shape.dims[i];
-    snprintf(
-        text, sizeof text,
-        "({ ^bb0(%%p: tensor<%s>, %%q: tensor<%s>): %%r = \"%s\"(%%p, %%q) : (tensor<%s>, tensor<%s>) -> tensor<%s> "
-        "\"stablehlo.return\"(%%r) : (tensor<%s>) -> () }) {dimensions = %s}",
-        type, type, op, type, type, type, type, mu__hlo_list(axes, list));
+    snprintf(text, sizeof text,
+             "({ ^bb0(%%p: tensor<%s>, %%q: tensor<%s>): %%r = \"%s\"(%%p, %%q) : (tensor<%s>, tensor<%s>) -> "
+             "tensor<%s> \"stablehlo.return\"(%%r) : (tensor<%s>) -> () }) {dimensions = %s}",
+             type, type, op, type, type, type, type, mu__hlo_list(axes, list));
     return e->add(e, &spec, "stablehlo.reduce", 2, operands, text);
 }

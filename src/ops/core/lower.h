@@ -8,7 +8,7 @@
 
 #include "ops/core/op.h"
 
-#define MU_HLO_TEXT 1024  // bytes available for the attributes of one operation
+#define MU_HLO_TEXT 1024 // bytes available for the attributes of one operation
 
 // mu__lowered sets output i and returns the emitter's status.
 mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value);
@@ -17,21 +17,21 @@ mu_status mu__lowered(mu_lowering *l, int i, mu_hlo value);
 // constants; mu__hlo_bits makes them from signed integers.
 #define MU_HLO_U32 ((mu_dtype)100)
 #define MU_HLO_U64 ((mu_dtype)101)
-const char *mu__hlo_type(mu_dtype dtype);  // StableHLO's name of an element type, of these too
+const char *mu__hlo_type(mu_dtype dtype); // StableHLO's name of an element type, of these too
 
 // ---- Constants ----------------------------------------------------------------------------------
 
-mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data);             // dense elements
-mu_hlo mu__hlo_number(mu_emitter *e, mu_dtype dtype, double value);                    // a scalar
+mu_hlo mu__hlo_data(mu_emitter *e, const mu_spec *spec, const void *data); // dense elements
+mu_hlo mu__hlo_number(mu_emitter *e, mu_dtype dtype, double value);        // a scalar
 mu_hlo mu__hlo_fill(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, double value);
-mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest);                    // a scalar: infinite for floats
-mu_hlo mu__hlo_iota(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, int axis);   // the index along an axis
+mu_hlo mu__hlo_minmax(mu_emitter *e, mu_dtype dtype, bool highest);                  // a scalar: infinite for floats
+mu_hlo mu__hlo_iota(mu_emitter *e, mu_dtype dtype, const mu_shape *shape, int axis); // the index along an axis
 
 // ---- Element by element; operands have one shape ------------------------------------------------
 
 mu_hlo mu__hlo_unary(mu_emitter *e, const char *op, mu_hlo a);
 mu_hlo mu__hlo_binary(mu_emitter *e, const char *op, mu_hlo a, mu_hlo b);
-mu_hlo mu__hlo_compare(mu_emitter *e, const char *direction, mu_hlo a, mu_hlo b);      // "EQ", "LT", …
+mu_hlo mu__hlo_compare(mu_emitter *e, const char *direction, mu_hlo a, mu_hlo b); // "EQ", "LT", …
 mu_hlo mu__hlo_select(mu_emitter *e, mu_hlo which, mu_hlo yes, mu_hlo no);
 mu_hlo mu__hlo_convert(mu_emitter *e, mu_hlo a, mu_dtype dtype);
 // mu__hlo_wide converts float16 and bfloat16 to float32, because sums in 16 bits are too inexact.
@@ -46,7 +46,7 @@ mu_hlo mu__hlo_reshape(mu_emitter *e, mu_hlo a, const mu_shape *shape);
 mu_hlo mu__hlo_transpose(mu_emitter *e, mu_hlo a, const mu_ints *permutation);
 // mu__hlo_broadcast maps axis i of `a` to axis axes[i] of the result.
 mu_hlo mu__hlo_broadcast(mu_emitter *e, mu_hlo a, const mu_shape *shape, const mu_ints *axes);
-mu_hlo mu__hlo_broadcast_to(mu_emitter *e, mu_hlo a, const mu_shape *shape);           // NumPy's rules
+mu_hlo mu__hlo_broadcast_to(mu_emitter *e, mu_hlo a, const mu_shape *shape); // NumPy's rules
 // mu__hlo_pad adds `low` and `high` elements at the ends of each axis (negative: removes them) and `inner` elements
 // between neighbours.
 mu_hlo mu__hlo_pad(mu_emitter *e, mu_hlo a, mu_hlo with, const mu_ints *low, const mu_ints *high, const mu_ints *inner);
@@ -109,8 +109,8 @@ mu_hlo mu__hlo_agree(mu_lowering *l, mu_hlo predicate);
 
 // ---- Lowerings that ops share -------------------------------------------------------------------
 
-mu_status mu__lower_elementwise(mu_lowering *l);  // of ops with an `hlo` name; broadcasts the operands first
-mu_status mu__lower_reshape(mu_lowering *l);      // output 0 has input 0's elements in another shape
+mu_status mu__lower_elementwise(mu_lowering *l); // of ops with an `hlo` name; broadcasts the operands first
+mu_status mu__lower_reshape(mu_lowering *l);     // output 0 has input 0's elements in another shape
 mu_status mu__lower_cast(mu_lowering *l);
 mu_status mu__lower_compare(mu_lowering *l);
 mu_status mu__lower_reduce(mu_lowering *l);
@@ -123,7 +123,7 @@ mu_status mu__lower_dim_size(mu_lowering *l);
 mu_status mu__lower_constant(mu_lowering *l);
 mu_status mu__lower_replica_id(mu_lowering *l);
 mu_status mu__lower_square(mu_lowering *l);
-mu_status mu__lower_sizes(mu_lowering *l);        // abs, sign
+mu_status mu__lower_sizes(mu_lowering *l); // abs, sign
 mu_status mu__lower_activation(mu_lowering *l);
 mu_status mu__lower_predicate(mu_lowering *l);
 mu_status mu__lower_clip(mu_lowering *l);

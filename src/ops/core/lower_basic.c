@@ -114,7 +114,7 @@ static mu_hlo add_up(mu_emitter *e, mu_hlo a, const mu_ints *axes)
 
 static mu_hlo mean_of(mu_emitter *e, mu_hlo a, const mu_ints *axes)
 {
-    const bool whole = mu__dtype_is_integer(a.spec.dtype);  // the sum may overflow the mean's type
+    const bool whole = mu__dtype_is_integer(a.spec.dtype); // the sum may overflow the mean's type
     const mu_hlo wide = whole ? mu__hlo_convert(e, a, MU_I64) : mu__hlo_wide(e, a), sum = add_up(e, wide, axes);
     int64_t n = 1;
     for (int64_t i = 0; i < axes->n; i++)
@@ -226,7 +226,4 @@ mu_status mu__lower_assign(mu_lowering *l)
     return l->emitter->status;
 }
 
-mu_status mu__lower_replica_id(mu_lowering *l)
-{
-    return mu__lowered(l, 0, mu__hlo_replica(l->emitter, MU_I32));
-}
+mu_status mu__lower_replica_id(mu_lowering *l) { return mu__lowered(l, 0, mu__hlo_replica(l->emitter, MU_I32)); }

@@ -21,15 +21,9 @@ const mu_op *mu__op_by_name(const char *name)
     return mu__custom_is_name(name) ? mu__custom_by_name(name) : NULL;
 }
 
-int mu__op_count(void)
-{
-    return (int)MU_COUNT(table);
-}
+int mu__op_count(void) { return (int)MU_COUNT(table); }
 
-const mu_op *mu__op_at(int i)
-{
-    return i >= 0 && i < mu__op_count() ? table[i] : NULL;
-}
+const mu_op *mu__op_at(int i) { return i >= 0 && i < mu__op_count() ? table[i] : NULL; }
 
 int mu__op_outputs(const mu_op *op, const void *attrs, int n_in)
 {
@@ -48,7 +42,7 @@ bool mu__op_is_view(const mu_op *op, const mu_spec *in, const mu_spec *out)
 
 bool mu__op_is_part(const mu_op *op, const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset)
 {
-    enum { LEAST = 1024, MOST = 64 };  // bytes; largest ratio of the whole to the part
+    enum { LEAST = 1024, MOST = 64 }; // bytes; largest ratio of the whole to the part
     if (!op->view_at || !op->view_at(attrs, in, out, offset))
         return false;
     const size_t bytes = mu__spec_bytes(out);
@@ -57,7 +51,7 @@ bool mu__op_is_part(const mu_op *op, const void *attrs, const mu_spec *in, const
 
 // ---- Eager execution ----------------------------------------------------------------------------
 
-enum { FEW = 8 };  // calls with at most this many inputs and outputs need no allocation
+enum { FEW = 8 }; // calls with at most this many inputs and outputs need no allocation
 
 // Everything that one eager call needs.
 typedef struct eager_call {
@@ -65,10 +59,10 @@ typedef struct eager_call {
     mu_kernel kernel;
     mu_spec *in_specs, *out_specs, *resource_specs;
     mu_view *in, *out, *resources;
-    mu_buffer **held;        // [n_held] resources acquired so far
+    mu_buffer **held; // [n_held] resources acquired so far
     int n_held, component;
     void *block;
-    bool views;              // output 0 shares input 0's bytes, all or a part of them
+    bool views; // output 0 shares input 0's bytes, all or a part of them
     mu_spec few_specs[2 * FEW];
     mu_view few_views[2 * FEW];
     mu_buffer *few_held[2 * FEW];
@@ -104,10 +98,11 @@ static mu_status eager_inputs(eager_call *call, mu_tensor *const *in)
     const mu_infer *infer = &call->infer;
     for (int i = 0; i < infer->n_in; i++) {
         if (!in[i]->buffer)
-            return mu__error(MU_FAILED_PRECONDITION, "%s: input %d is symbolic and has no elements here. If it is of a "
-                             "function whose trace has ended, return it from the function instead of keeping it; if it "
-                             "is of mu_input, call a layer on it, such as mu_activation, mu_add_layer or one of your "
-                             "own (mu_layer_new)", infer->op->name, i);
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "%s: input %d is symbolic and has no elements here. If it is of a function whose trace "
+                             "has ended, return it from the function instead of keeping it; if it is of mu_input, call "
+                             "a layer on it, such as mu_activation, mu_add_layer or one of your own (mu_layer_new)",
+                             infer->op->name, i);
         call->in_specs[i] = mu__spec_of(in[i]);
         call->in[i] = (mu_view){.dtype = in[i]->dtype, .shape = in[i]->shape, .data = (void *)mu__host_read(in[i])};
         if (!call->in[i].data)
@@ -152,13 +147,13 @@ static mu_status eager_outputs(eager_call *call, mu_tensor *const *in, mu_tensor
         call->views |= i == 0 && call->infer.n_in > 0 && mu__op_is_view(op, &call->in_specs[0], spec);
         size_t offset = 0;
         call->views |= i == 0 && mu__op_is_part(op, call->infer.attrs, call->in_specs, spec, &offset);
-        const bool view = i == 0 && call->views;  // nothing is written, and its buffer may be on a device
+        const bool view = i == 0 && call->views; // nothing is written, and its buffer may be on a device
         out[i] = view ? mu__tensor_view(in[0]->buffer, in[0]->offset + offset, spec->dtype, &spec->shape)
                       : mu__tensor_alloc(spec->dtype, &spec->shape);
         if (!out[i])
             return MU_RESOURCE_EXHAUSTED;
-        call->out[i] = (mu_view){.dtype = spec->dtype, .shape = spec->shape,
-                                 .data = view ? NULL : mu__host_write(out[i])};
+        call->out[i] =
+            (mu_view){.dtype = spec->dtype, .shape = spec->shape, .data = view ? NULL : mu__host_write(out[i])};
     }
     return MU_OK;
 }
@@ -168,8 +163,13 @@ static mu_status run_fast(eager_call *call, bool *ran)
 {
     const mu_op *op = call->infer.op;
     mu_kernel *kernel = &call->kernel;
-    mu_prepare prepare = {.op = op, .attrs = call->infer.attrs, .n_in = call->infer.n_in, .n_out = call->infer.n_out,
-                          .in = call->in_specs, .out = call->out_specs, .team = kernel->team};
+    mu_prepare prepare = {.op = op,
+                          .attrs = call->infer.attrs,
+                          .n_in = call->infer.n_in,
+                          .n_out = call->infer.n_out,
+                          .in = call->in_specs,
+                          .out = call->out_specs,
+                          .team = kernel->team};
     void *scratch = NULL;
     mu_status status = op->cpu.prepare && !mu__prepared_take(&prepare) ? op->cpu.prepare(&prepare) : MU_OK;
     *ran = status == MU_OK && !prepare.declined;
@@ -228,11 +228,25 @@ static mu_status apply_eagerly(const mu_op *op, const void *attrs, int n_in, mu_
     call.views = false;
     mu_status status = MU_OK;
     MU_GO(eager_storage(&call, n_in, n_out, n_resources));
-    call.infer = (mu_infer){.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .n_resources = n_resources,
-                            .in = call.in_specs, .resources = call.resource_specs, .out = call.out_specs};
-    call.kernel = (mu_kernel){.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .n_resources = n_resources,
-                              .in = call.in, .resources = call.resources, .team = &alone, .measured = &measured,
-                              .collective = replica ? replica->collective : NULL, .replica = replica ? replica->id : 0};
+    call.infer = (mu_infer){.op = op,
+                            .attrs = attrs,
+                            .n_in = n_in,
+                            .n_out = n_out,
+                            .n_resources = n_resources,
+                            .in = call.in_specs,
+                            .resources = call.resource_specs,
+                            .out = call.out_specs};
+    call.kernel = (mu_kernel){.op = op,
+                              .attrs = attrs,
+                              .n_in = n_in,
+                              .n_out = n_out,
+                              .n_resources = n_resources,
+                              .in = call.in,
+                              .resources = call.resources,
+                              .team = &alone,
+                              .measured = &measured,
+                              .collective = replica ? replica->collective : NULL,
+                              .replica = replica ? replica->id : 0};
     MU_GO(eager_inputs(&call, in));
     if (n_resources > 0)
         MU_GO(eager_acquire(&call, resources));
@@ -260,13 +274,14 @@ out:
 
 // Resources that another process keeps: all of an op's, or none.
 static mu_status apply_remotely(const mu_op *op, const void *attrs, int n_in, mu_tensor *const *in, int n_resources,
-                                 mu_resource *const *resources, mu_tensor **out)
+                                mu_resource *const *resources, mu_tensor **out)
 {
     for (int i = 1; i < n_resources; i++)
         if (resources[i]->kind != resources[0]->kind)
-            return mu__error(MU_FAILED_PRECONDITION, "%s: '%s' is kept by another process, '%s' by this one or a "
-                             "third; one process must keep the variables of one op", op->name,
-                             resources[resources[0]->kind->apply != NULL ? 0 : i]->name,
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "%s: '%s' is kept by another process, '%s' by this one or a third; one process must keep "
+                             "the variables of one op",
+                             op->name, resources[resources[0]->kind->apply != NULL ? 0 : i]->name,
                              resources[resources[0]->kind->apply != NULL ? i : 0]->name);
     return resources[0]->kind->apply(op, attrs, n_in, in, n_resources, resources, out);
 }
@@ -387,10 +402,7 @@ mu_tensor *mu__apply_n(const mu_op *op, const void *attrs, int n, mu_tensor *con
     return mu__apply(op, attrs, n, in, 0, NULL, &out) == MU_OK ? out : NULL;
 }
 
-mu_tensor *mu__apply1(const mu_op *op, const void *attrs, mu_tensor *a)
-{
-    return mu__apply_n(op, attrs, 1, &a);
-}
+mu_tensor *mu__apply1(const mu_op *op, const void *attrs, mu_tensor *a) { return mu__apply_n(op, attrs, 1, &a); }
 
 mu_tensor *mu__apply2(const mu_op *op, const void *attrs, mu_tensor *a, mu_tensor *b)
 {
@@ -404,10 +416,7 @@ mu_tensor *mu__apply3(const mu_op *op, const void *attrs, mu_tensor *a, mu_tenso
     return mu__apply_n(op, attrs, 3, in);
 }
 
-mu_tensor *mu__grad_of(mu_grad *g, int i)
-{
-    return g->dys[i] ? g->dys[i] : mu__zeros_like(g->y[i]);
-}
+mu_tensor *mu__grad_of(mu_grad *g, int i) { return g->dys[i] ? g->dys[i] : mu__zeros_like(g->y[i]); }
 
 // ---- Attributes ---------------------------------------------------------------------------------
 

@@ -10,8 +10,8 @@
 #include "tensor/tensor.h"
 
 typedef struct mu_op mu_op;
-struct mu_node;     // graph
-struct mu_graph;    // graph
+struct mu_node;  // graph
+struct mu_graph; // graph
 
 // ---- Attributes ---------------------------------------------------------------------------------
 
@@ -35,11 +35,11 @@ typedef enum mu_attr_kind {
     MU_ATTR_TENSOR,  // mu_tensor *, retained by the owner of the attributes
     MU_ATTR_GRAPH    // struct mu_graph *, retained by the owner (cond, while, nested functions)
 } mu_attr_kind;
-#define MU_ATTR_TEXT_BYTES 96
+#define MU_ATTR_TEXT_BYTES    96
 #define MU_ATTR_MESSAGE_BYTES 512
 
 typedef struct mu_attr_spec {
-    const char *name;  // NULL ends the list
+    const char *name; // NULL ends the list
     mu_attr_kind kind;
     size_t offset;
 } mu_attr_spec;
@@ -52,7 +52,7 @@ typedef struct mu_infer {
     int n_in, n_out, n_resources;
     const mu_spec *in;
     const mu_spec *resources;
-    mu_spec *out;           // [n_out], zeroed; the rule fills it
+    mu_spec *out; // [n_out], zeroed; the rule fills it
 } mu_infer;
 
 // ---- Gradient -----------------------------------------------------------------------------------
@@ -62,14 +62,14 @@ typedef struct mu_grad {
     const mu_op *op;
     const void *attrs;
     int n_in, n_out, n_resources;
-    mu_tensor *const *x;            // inputs
-    mu_tensor *const *y;            // outputs
-    mu_tensor *const *dys;          // gradient of each output; NULL if none
-    mu_tensor *dy;                  // dys[0]
+    mu_tensor *const *x;   // inputs
+    mu_tensor *const *y;   // outputs
+    mu_tensor *const *dys; // gradient of each output; NULL if none
+    mu_tensor *dy;         // dys[0]
     struct mu_resource *const *resources;
-    mu_tensor *memo[MU_GRAD_MEMO];  // results shared by the calls for one application of the op
-    const bool *wanted;             // [n_in] inputs whose gradient is needed; NULL: any
-    void *kept;                     // an object of the pool that the rule keeps between these calls
+    mu_tensor *memo[MU_GRAD_MEMO]; // results shared by the calls for one application of the op
+    const bool *wanted;            // [n_in] inputs whose gradient is needed; NULL: any
+    void *kept;                    // an object of the pool that the rule keeps between these calls
 } mu_grad;
 
 // mu__grad_of returns the gradient of output i, or zeros if it has none.
@@ -79,8 +79,8 @@ mu_tensor *mu__grad_of(mu_grad *g, int i);
 
 typedef struct mu_view {
     mu_dtype dtype;
-    mu_shape shape;   // known
-    void *data;       // dense, row-major
+    mu_shape shape; // known
+    void *data;     // dense, row-major
 } mu_view;
 
 // What a collective op needs from a communicator. Implemented by comm, one per replica.
@@ -91,8 +91,8 @@ typedef struct mu_collective mu_collective;
 // and, for a gather, the axis along which they may differ. Ranks compare the hash; the words are for the error message.
 enum { MU_FORM_WORDS = 32 };
 typedef struct mu_form {
-    uint64_t hash;                // 0: no signature
-    int32_t dtype, axis;          // of the last tensor; axis MU_NO_AXIS: not a gather
+    uint64_t hash;       // 0: no signature
+    int32_t dtype, axis; // of the last tensor; axis MU_NO_AXIS: not a gather
     int32_t n_tensors, n_words;
     int64_t words[MU_FORM_WORDS]; // rank and sizes of each tensor, for as many tensors as fit completely
 } mu_form;
@@ -121,8 +121,8 @@ struct mu_collective {
     mu_status (*all_reduce)(mu_collective *self, int64_t number, const char *name, mu_reduction reduction,
                             mu_dtype dtype, void *data, int64_t count);
     // all_gather writes the `counts[r]` elements of each rank r to its part of out; ranks exchange counts first.
-    mu_status (*all_gather)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype,
-                            const void *in, int64_t count, void *out, const int64_t *counts);
+    mu_status (*all_gather)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, const void *in,
+                            int64_t count, void *out, const int64_t *counts);
     // broadcast copies from rank `root`.
     mu_status (*broadcast)(mu_collective *self, int64_t number, const char *name, mu_dtype dtype, void *data,
                            int64_t count, int root);
@@ -149,7 +149,7 @@ struct mu_collective {
 
 // Data that measure computed and the run can reuse, allocated by mu__alloc_data. The caller of both frees it.
 typedef struct mu_measured {
-    void *block;                  // NULL: no data
+    void *block; // NULL: no data
     size_t bytes;
 } mu_measured;
 
@@ -159,14 +159,14 @@ typedef struct mu_kernel {
     int n_in, n_out, n_resources;
     const mu_view *in;
     const mu_view *out;
-    const mu_view *resources;     // storage of this replica's component
+    const mu_view *resources; // storage of this replica's component
     const mu_team *team;
-    void *scratch;                // the bytes that prepare requested, 64-byte aligned
-    void *state;                  // from prepare
-    mu_measured *measured;        // what measure leaves for the run; NULL: nothing is kept
-    mu_collective *collective;    // NULL: a group of one
-    int64_t number;               // of the node in its graph
-    int replica;                  // id in the group
+    void *scratch;             // the bytes that prepare requested, 64-byte aligned
+    void *state;               // from prepare
+    mu_measured *measured;     // what measure leaves for the run; NULL: nothing is kept
+    mu_collective *collective; // NULL: a group of one
+    int64_t number;            // of the node in its graph
+    int replica;               // id in the group
 } mu_kernel;
 
 typedef mu_status mu_kernel_run(const mu_kernel *kernel);
@@ -175,30 +175,30 @@ typedef struct mu_prepare {
     const mu_op *op;
     const void *attrs;
     int n_in, n_out;
-    const mu_spec *in, *out;      // shapes known
+    const mu_spec *in, *out; // shapes known
     const mu_team *team;
-    void *state;                  // prepare fills this: primitives and tables, used by one thread only
-    size_t scratch_bytes;         // prepare fills this
-    bool declined;                // prepare sets this for types or shapes that it does not support; ref runs instead
+    void *state;          // prepare fills this: primitives and tables, used by one thread only
+    size_t scratch_bytes; // prepare fills this
+    bool declined;        // prepare sets this for types or shapes that it does not support; ref runs instead
 } mu_prepare;
 
 // ---- Lowering to StableHLO ----------------------------------------------------------------------
 
 // A value in the text of a program: its number there, and its type under the known shapes.
 typedef struct mu_hlo {
-    int id;               // negative: no value, or the result of an operation that failed
+    int id; // negative: no value, or the result of an operation that failed
     mu_spec spec;
     // Of a lowering's inputs:
-    bool uniform;         // surely the same on all replicas of the program
-    const mu_tensor *known;  // the value, where it is known when the program is written; NULL: it is not
+    bool uniform;           // surely the same on all replicas of the program
+    const mu_tensor *known; // the value, where it is known when the program is written; NULL: it is not
 } mu_hlo;
 
 // An operation with any number of results, and with regions: programs of its own, as a loop has for its body.
 typedef struct mu_hlo_operation {
     const char *name;
-    int n_in, n_out, n_regions;   // open sets n_regions to 0, and enter counts
+    int n_in, n_out, n_regions; // open sets n_regions to 0, and enter counts
     const mu_hlo *in;
-    mu_hlo *out;                  // [n_out] the caller sets the specs, open sets the ids
+    mu_hlo *out; // [n_out] the caller sets the specs, open sets the ids
 } mu_hlo_operation;
 
 // How an op can fail in a program. A program cannot stop with an error: it runs to its end, and then says which op
@@ -206,13 +206,13 @@ typedef struct mu_hlo_operation {
 typedef struct mu_fault mu_fault;
 typedef mu_status mu_fault_raise(const mu_fault *fault, int64_t position, int64_t value);
 struct mu_fault {
-    mu_fault_raise *raise;  // raises the error
+    mu_fault_raise *raise; // raises the error
     const mu_op *op;
-    const void *attrs;      // NULL: raise needs none
+    const void *attrs; // NULL: raise needs none
     int64_t positions;
-    mu_shape limits;        // of indices: at position i those from limits.dims[i % limits.rank] on are outside
-    bool common;            // if it is a replica's fault, it is that of all replicas of the program
-    bool clamped;           // set by mu__hlo_fail: not all numbers of their type fit beside the positions
+    mu_shape limits; // of indices: at position i those from limits.dims[i % limits.rank] on are outside
+    bool common;     // if it is a replica's fault, it is that of all replicas of the program
+    bool clamped;    // set by mu__hlo_fail: not all numbers of their type fit beside the positions
 };
 // mu__fault_raise raises the error of a fault, of which a program says this below its number (mu_emitter.fault).
 enum { MU_HLO_FAULT_BITS = 47 };
@@ -221,14 +221,14 @@ mu_status mu__fault_raise(const mu_fault *fault, int64_t what);
 // Receives the text of lowerings. Implemented by engine/pjrt; lower.h has common operations.
 typedef struct mu_emitter mu_emitter;
 struct mu_emitter {
-    mu_status status;     // first failure; after it, add does nothing and returns no value
-    int replicas;         // that run the program together; 0: each runs it for itself, and `replica` is its id
+    mu_status status; // first failure; after it, add does nothing and returns no value
+    int replicas;     // that run the program together; 0: each runs it for itself, and `replica` is its id
     mu_hlo replica;
-    int partitions;       // logical devices of each replica, which XLA's partitioner divides the program among
+    int partitions; // logical devices of each replica, which XLA's partitioner divides the program among
     // The first failure so far, an int64 scalar: its number, and in the low MU_HLO_FAULT_BITS the position and the
     // value there; 0: none. A region with ops that may fail returns it.
     mu_hlo fault;
-    bool failing;         // an op written so far may have set it
+    bool failing; // an op written so far may have set it
     // add writes one operation with one result in generic form: "op"(operands) rest : (types) -> type. `rest` is its
     // regions, if any, followed by its attributes; NULL: none.
     mu_hlo (*add)(mu_emitter *emitter, const mu_spec *spec, const char *op, int n, const mu_hlo *operands,
@@ -242,7 +242,7 @@ struct mu_emitter {
     void (*close)(mu_emitter *emitter, const mu_hlo_operation *operation, const char *attributes);
     // body writes the operations of a pure graph on `in` and returns its outputs (with their specs) in `out`.
     mu_status (*body)(mu_emitter *emitter, const struct mu_graph *graph, const mu_hlo *in, mu_hlo *out);
-    bool in_body;         // what is being written may not run: it is in a region
+    bool in_body; // what is being written may not run: it is in a region
     // may_fail gives a failure of the op that is being written a number, from 1, and keeps a copy of its description.
     int (*may_fail)(mu_emitter *emitter, const mu_fault *fault);
 };
@@ -253,82 +253,88 @@ typedef struct mu_lowering {
     const void *attrs;
     int n_in, n_out, n_resources;
     const mu_hlo *in;
-    mu_hlo *state;        // [n_resources] the current value of each resource; a write replaces it
-    mu_hlo *out;          // [n_out] the lowering fills it; the specs are set
+    mu_hlo *state; // [n_resources] the current value of each resource; a write replaces it
+    mu_hlo *out;   // [n_out] the lowering fills it; the specs are set
 } mu_lowering;
 
 // ---- Samples ------------------------------------------------------------------------------------
 
 // A shape in a static initialiser: MU_DIMS(2, 3) is [2, 3], MU_NO_DIMS a scalar.
-#define MU_DIMS(...) {.rank = (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), .dims = {__VA_ARGS__}}
-#define MU_NO_DIMS {.rank = 0}
+#define MU_DIMS(...)                                                                       \
+    {                                                                                      \
+        .rank = (int)(sizeof((int[]){__VA_ARGS__}) / sizeof(int)), .dims = { __VA_ARGS__ } \
+    }
+#define MU_NO_DIMS \
+    {              \
+        .rank = 0  \
+    }
 
 // One set of inputs for the table tests and benches; n_in 0 ends an op's list.
 typedef struct mu_sample {
     int n_in;
     mu_shape in[6];
-    double low[6], high[6];  // elements are drawn from [low, high); both 0: from -2 to 2
-    mu_dtype dtypes[6];      // MU_DTYPE_DEFAULT: the type under test
+    double low[6], high[6]; // elements are drawn from [low, high); both 0: from -2 to 2
+    mu_dtype dtypes[6];     // MU_DTYPE_DEFAULT: the type under test
     const void *attrs;
-    unsigned no_grad;        // bit i: input i has no gradient (labels, indices)
+    unsigned no_grad; // bit i: input i has no gradient (labels, indices)
 } mu_sample;
 
 // ---- Op definitions -----------------------------------------------------------------------------
 
 enum {
     MU_VARIADIC = -1,
-    MU_OUT_AS_IN = -1,       // one output per input
+    MU_OUT_AS_IN = -1, // one output per input
 };
 
 typedef enum mu_op_flags {
-    MU_OP_ELEMENTWISE = 1 << 0,     // out[i] depends on in[i] alone, after broadcasting
+    MU_OP_ELEMENTWISE = 1 << 0, // out[i] depends on in[i] alone, after broadcasting
     MU_OP_COMMUTES = 1 << 1,
-    MU_OP_VIEW = 1 << 2,            // output 0 is input 0's bytes with another shape
-    MU_OP_VIEW_IF_SAME = 1 << 9,    // the same if output 0 has input 0's shape and type (broadcast_like, …)
-    MU_OP_READS = 1 << 3,           // effect: reads its resources
-    MU_OP_WRITES = 1 << 4,          // effect: writes its resources
-    MU_OP_EFFECT = 1 << 5,          // other effect (print, assert): never removed, keeps its order
+    MU_OP_VIEW = 1 << 2,         // output 0 is input 0's bytes with another shape
+    MU_OP_VIEW_IF_SAME = 1 << 9, // the same if output 0 has input 0's shape and type (broadcast_like, …)
+    MU_OP_READS = 1 << 3,        // effect: reads its resources
+    MU_OP_WRITES = 1 << 4,       // effect: writes its resources
+    MU_OP_EFFECT = 1 << 5,       // other effect (print, assert): never removed, keeps its order
     MU_OP_COLLECTIVE = 1 << 6,
-    MU_OP_DATA_DEPENDENT = 1 << 7,  // output shapes depend on elements: plans break here
-    MU_OP_CONTROL = 1 << 8,         // has graphs as attributes, which engines run
-    MU_OP_WAITS = 1 << 10,          // may wait for what other threads do
-    MU_OP_MAY_FAIL = 1 << 11,       // of nodes of graphs: elements can make it, or an op in its bodies, fail
-    MU_OP_DRAWS = 1 << 12,          // of ops that write: steps a generator, which a failed run leaves whole
+    MU_OP_DATA_DEPENDENT = 1 << 7, // output shapes depend on elements: plans break here
+    MU_OP_CONTROL = 1 << 8,        // has graphs as attributes, which engines run
+    MU_OP_WAITS = 1 << 10,         // may wait for what other threads do
+    MU_OP_MAY_FAIL = 1 << 11,      // of nodes of graphs: elements can make it, or an op in its bodies, fail
+    MU_OP_DRAWS = 1 << 12,         // of ops that write: steps a generator, which a failed run leaves whole
 } mu_op_flags;
 
 struct mu_op {
-    const char *name;               // as in TensorFlow, in snake case
-    int n_in, max_in;               // max_in: 0 = n_in, MU_VARIADIC = any
-    int n_out;                      // MU_OUT_AS_IN; 0 for pure effects
-    int n_resources;                // MU_VARIADIC = any
-    const char *resource_kind;      // name of the kind of its resources; NULL: any kind that is not opaque
-    unsigned flags;                 // mu_op_flags
-    unsigned dtypes;                // allowed element types of input 0 (0: any); infer checks the rest
-    unsigned fails_for;             // element types of input 0 with which elements can make it fail: indices outside
-    unsigned shape_only;            // bit i: only the shape of input i is used
-    unsigned in_place;              // bit i: output 0 may overwrite input i
+    const char *name;          // as in TensorFlow, in snake case
+    int n_in, max_in;          // max_in: 0 = n_in, MU_VARIADIC = any
+    int n_out;                 // MU_OUT_AS_IN; 0 for pure effects
+    int n_resources;           // MU_VARIADIC = any
+    const char *resource_kind; // name of the kind of its resources; NULL: any kind that is not opaque
+    unsigned flags;            // mu_op_flags
+    unsigned dtypes;           // allowed element types of input 0 (0: any); infer checks the rest
+    unsigned fails_for;        // element types of input 0 with which elements can make it fail: indices outside
+    unsigned shape_only;       // bit i: only the shape of input i is used
+    unsigned in_place;         // bit i: output 0 may overwrite input i
     size_t attrs_bytes;
     const mu_attr_spec *attrs;
     mu_status (*infer)(mu_infer *infer);
-    mu_tensor *(*grad)(mu_grad *g, int i);       // gradient of input i, in ops; NULL: not differentiable
-    int (*attr_outputs)(const void *attrs);      // ops whose number of outputs is an attribute (split)
-    int variant;                    // which case of a kernel shared by several ops
-    const mu_op *pure_of;           // the effect whose pure form this op is (pure.c)
-    mu_kernel_run *ref;             // plain loops: oracle of the fast kernel, and fallback; every dtype; required
+    mu_tensor *(*grad)(mu_grad *g, int i);  // gradient of input i, in ops; NULL: not differentiable
+    int (*attr_outputs)(const void *attrs); // ops whose number of outputs is an attribute (split)
+    int variant;                            // which case of a kernel shared by several ops
+    const mu_op *pure_of;                   // the effect whose pure form this op is (pure.c)
+    mu_kernel_run *ref; // plain loops: oracle of the fast kernel, and fallback; every dtype; required
     // Data-dependent ops: fills the shapes that the shape rule left unknown, before the outputs are allocated
     // (kernel->out is NULL). Required with MU_OP_DATA_DEPENDENT.
     mu_status (*measure)(const mu_kernel *kernel, mu_spec *out);
     // Optional: whether output 0 is a range of input 0's bytes, and at which offset. `in` has all inputs.
     bool (*view_at)(const void *attrs, const mu_spec *in, const mu_spec *out, size_t *offset);
-    struct {                        // optional: the fast kernel, which overrides ref
+    struct { // optional: the fast kernel, which overrides ref
         mu_status (*prepare)(mu_prepare *prepare);
         mu_kernel_run *run;
         void (*release)(void *state);
     } cpu;
-    const char *hlo;                // "stablehlo.exponential", if a single operation suffices
-    mu_status (*lower)(mu_lowering *lowering);   // otherwise
-    const char *no_lowering;        // or the reason why it has no lowering, and what to use instead
-    const mu_sample *samples;       // inputs for tests and benches, with edge cases
+    const char *hlo;                           // "stablehlo.exponential", if a single operation suffices
+    mu_status (*lower)(mu_lowering *lowering); // otherwise
+    const char *no_lowering;                   // or the reason why it has no lowering, and what to use instead
+    const mu_sample *samples;                  // inputs for tests and benches, with edge cases
 };
 
 // Every op by name: mu_op_add, …
@@ -344,7 +350,7 @@ typedef struct mu_constant_attrs {
     mu_tensor *tensor;
 } mu_constant_attrs;
 
-const mu_op *mu__op_by_name(const char *name);  // NULL if there is no such op
+const mu_op *mu__op_by_name(const char *name); // NULL if there is no such op
 // mu__pure_op returns the pure form of an effect: the values of its resources follow its inputs, and their new values
 // follow its outputs. NULL if there is none. Pure forms cannot be found by name.
 const mu_op *mu__pure_op(const mu_op *effect);
@@ -364,12 +370,12 @@ const mu_op *mu__op_at(int i);
 typedef enum mu_access {
     MU_ACCESS_READ,
     MU_ACCESS_READ_WRITE,
-    MU_ACCESS_WRITE        // overwrites every element, whatever it was
+    MU_ACCESS_WRITE // overwrites every element, whatever it was
 } mu_access;
 
 typedef struct mu_resource mu_resource;
 typedef struct mu_resource_kind {
-    const char *name;  // "variable"
+    const char *name; // "variable"
     // acquire returns the storage of replica `replica`'s component in a memory space: the newest value, or undefined
     // elements for MU_ACCESS_WRITE. The caller releases the buffer. Errors: FAILED_PRECONDITION if a failed step left
     // the value in doubt and it is not overwritten; errors of the memory spaces if the value has to be copied.
@@ -391,17 +397,17 @@ typedef struct mu_resource_kind {
                        mu_resource *const *resources, mu_tensor **out);
     // forget is called when the last handle on a resource goes that other processes keep. Optional.
     void (*forget)(mu_resource *resource);
-    bool opaque;       // the buffer holds no elements; only ops that name this kind (mu_op.resource_kind) may use it
-    const char *what;  // of an opaque kind, for messages: "accumulator"
+    bool opaque;      // the buffer holds no elements; only ops that name this kind (mu_op.resource_kind) may use it
+    const char *what; // of an opaque kind, for messages: "accumulator"
 } mu_resource_kind;
 struct mu_resource {
     mu_object object;
     const mu_resource_kind *kind;
     char *name;
     mu_spec spec;
-    bool shared;    // one storage for all replicas of this process
+    bool shared;     // one storage for all replicas of this process
     bool per_worker; // each worker of a coordinator has a value of its own under this name
-    void *home;     // object through which the process that keeps the value is reached; NULL: this process keeps it
+    void *home;      // object through which the process that keeps the value is reached; NULL: this process keeps it
     mu_buffer *self; // of an opaque resource of this process: what acquire gives
     // Held while an op, or a plan, uses the resource; NULL: one thread at a time uses it anyway. Outlives the resource.
     pthread_mutex_t *lock;
@@ -428,7 +434,7 @@ static inline mu_access mu__access_of(unsigned flags)
 // kernel if `runs`. Every replica calls both; end takes the kernel's status and must be called even if begin failed.
 typedef struct mu_shared_update {
     bool runs, synchronizes;
-    const mu_view *resources;   // the kernel's own
+    const mu_view *resources; // the kernel's own
     void *copies;
     size_t bytes;
 } mu_shared_update;
@@ -492,9 +498,9 @@ void mu__attrs_text(const mu_op *op, const void *attrs, const char *between, cha
 
 // The replica that a thread works for (distribute). Base struct of mu_strategy_replica.
 struct mu_replica {
-    int id;                       // in the group of all replicas
-    mu_collective *collective;    // NULL: a group of one
-    int64_t run;                  // stored in the tensors that it makes (mu__made_here); 0: a group of one
+    int id;                    // in the group of all replicas
+    mu_collective *collective; // NULL: a group of one
+    int64_t run;               // stored in the tensors that it makes (mu__made_here); 0: a group of one
 };
 
 // A strategy's scope: the head of what distribute keeps for it. mu_variable_new and mu_conditional_accumulator ask the
@@ -513,7 +519,7 @@ struct mu_scope {
     // The result is owned by the caller; NULL without an error: this process keeps it. Optional.
     struct mu_accumulator *(*make_accumulator)(struct mu_scope *scope,
                                                const struct mu_conditional_accumulator_args *args, bool sparse);
-    mu_eager_apply *apply;  // NULL: eager ops are computed on the host
+    mu_eager_apply *apply; // NULL: eager ops are computed on the host
 };
 
 // A trace in progress (graph): adds a node and makes symbolic outputs.
@@ -534,9 +540,9 @@ struct mu_tape {
 
 // ---- Shape rules that many ops share (infer.c) --------------------------------------------------
 
-mu_status mu__infer_same(mu_infer *infer);        // out = in[0]
-mu_status mu__infer_broadcast(mu_infer *infer);   // out = in[0] broadcast with in[1], same dtype
-mu_status mu__infer_like(mu_infer *infer);        // out has in[1]'s shape and in[0]'s dtype
+mu_status mu__infer_same(mu_infer *infer);      // out = in[0]
+mu_status mu__infer_broadcast(mu_infer *infer); // out = in[0] broadcast with in[1], same dtype
+mu_status mu__infer_like(mu_infer *infer);      // out has in[1]'s shape and in[0]'s dtype
 mu_status mu__need_same_dtype(const mu_infer *infer, int a, int b);
 mu_status mu__need_rank(const mu_infer *infer, int i, int rank);
 

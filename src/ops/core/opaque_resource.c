@@ -9,7 +9,7 @@ mu_status mu__opaque_begin(mu_resource *resource)
         return MU_RESOURCE_EXHAUSTED;
     buffer->memory_space = &mu__host_memory;
     buffer->data = resource;
-    buffer->arg = resource;  // any non-NULL value: the buffer does not own the memory
+    buffer->arg = resource; // any non-NULL value: the buffer does not own the memory
     resource->self = buffer;
     return MU_OK;
 }

@@ -23,10 +23,7 @@ void mu__write_whole(const mu_view *view, int64_t i, int64_t value)
     }
 }
 
-double mu__read_real(const mu_view *view, int64_t i)
-{
-    return mu__read_element(view->dtype, view->data, i);
-}
+double mu__read_real(const mu_view *view, int64_t i) { return mu__read_element(view->dtype, view->data, i); }
 
 void mu__write_real(const mu_view *view, int64_t i, double value)
 {
@@ -39,10 +36,7 @@ void mu__copy_element(const mu_view *to, int64_t i, const mu_view *from, int64_t
     memcpy((char *)to->data + (size_t)i * bytes, (const char *)from->data + (size_t)j * bytes, bytes);
 }
 
-double mu__rounded(mu_dtype dtype, double value)
-{
-    return dtype == MU_F64 ? value : (double)(float)value;
-}
+double mu__rounded(mu_dtype dtype, double value) { return dtype == MU_F64 ? value : (double)(float)value; }
 
 void mu__index_of(const mu_shape *shape, int64_t at, int64_t index[MU_MAX_RANK])
 {

@@ -40,8 +40,8 @@ void mu__totals_close(mu_totals *totals);
 // once.
 typedef struct mu_wide {
     const mu_view *view;
-    double *reals;      // NULL: integers
-    uint64_t *wholes;   // NULL: floats
+    double *reals;    // NULL: integers
+    uint64_t *wholes; // NULL: floats
 } mu_wide;
 mu_status mu__wide_open(mu_wide *wide, const mu_view *view, bool zeros);
 void mu__wide_store(const mu_wide *wide);

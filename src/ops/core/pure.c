@@ -7,9 +7,12 @@
 #include <pthread.h>
 
 static const mu_op *const effects[] = {
-    &mu_op_assign_variable, &mu_op_assign_add_variable, &mu_op_assign_sub_variable, &mu_op_scatter_variable,
-    &mu_op_generator_next, &mu_op_apply_gradient_descent, &mu_op_apply_adam, &mu_op_apply_gradient_descent_slices,
-    &mu_op_apply_adam_slices, &mu_op_apply_adagrad_slices, &mu_op_apply_ftrl_slices,
+    &mu_op_assign_variable,     &mu_op_assign_add_variable,
+    &mu_op_assign_sub_variable, &mu_op_scatter_variable,
+    &mu_op_generator_next,      &mu_op_apply_gradient_descent,
+    &mu_op_apply_adam,          &mu_op_apply_gradient_descent_slices,
+    &mu_op_apply_adam_slices,   &mu_op_apply_adagrad_slices,
+    &mu_op_apply_ftrl_slices,
 };
 static mu_op rows[MU_COUNT(effects)];
 static char names[MU_COUNT(effects)][48];
@@ -54,15 +57,9 @@ static mu_status run_on_outputs(const mu_kernel *kernel, mu_kernel_run *run)
     return run(&inner);
 }
 
-static mu_status pure_ref(const mu_kernel *kernel)
-{
-    return run_on_outputs(kernel, kernel->op->pure_of->ref);
-}
+static mu_status pure_ref(const mu_kernel *kernel) { return run_on_outputs(kernel, kernel->op->pure_of->ref); }
 
-static mu_status pure_fast(const mu_kernel *kernel)
-{
-    return run_on_outputs(kernel, kernel->op->pure_of->cpu.run);
-}
+static mu_status pure_fast(const mu_kernel *kernel) { return run_on_outputs(kernel, kernel->op->pure_of->cpu.run); }
 
 static mu_status pure_prepare(mu_prepare *prepare)
 {

@@ -51,9 +51,8 @@ mu_status mu__shared_begin(mu_kernel *kernel, mu_shared_update *update)
 {
     const bool alone = !kernel->collective || kernel->collective->size == 1,
                first = alone || kernel->collective->rank == 0;
-    *update =
-        (mu_shared_update){.synchronizes = !alone,
-            .runs = first || kernel->n_out > 0 || (kernel->op->flags & MU_OP_COLLECTIVE)};
+    *update = (mu_shared_update){.synchronizes = !alone,
+                                 .runs = first || kernel->n_out > 0 || (kernel->op->flags & MU_OP_COLLECTIVE)};
     if (!first && update->runs)
         MU_TRY(copy_resources(kernel, update));
     return alone ? MU_OK : synchronize(kernel);

@@ -23,8 +23,13 @@ static mu_status bound_by_engine(const mu_kernel *kernel)
 }
 
 const mu_op mu_op_input = {
-    .name = "input", .n_in = 0, .n_out = 1, .attrs_bytes = sizeof(mu_input_attrs), .attrs = input_attrs,
-    .infer = input_infer, .ref = bound_by_engine,
+    .name = "input",
+    .n_in = 0,
+    .n_out = 1,
+    .attrs_bytes = sizeof(mu_input_attrs),
+    .attrs = input_attrs,
+    .infer = input_infer,
+    .ref = bound_by_engine,
 };
 
 static const mu_attr_spec constant_attrs[] = {
@@ -39,8 +44,13 @@ static mu_status constant_infer(mu_infer *infer)
 }
 
 const mu_op mu_op_constant = {
-    .name = "constant", .n_in = 0, .n_out = 1, .attrs_bytes = sizeof(mu_constant_attrs), .attrs = constant_attrs,
-    .infer = constant_infer, .ref = bound_by_engine,
+    .name = "constant",
+    .n_in = 0,
+    .n_out = 1,
+    .attrs_bytes = sizeof(mu_constant_attrs),
+    .attrs = constant_attrs,
+    .infer = constant_infer,
+    .ref = bound_by_engine,
     .lower = mu__lower_constant,
 };
 
@@ -57,6 +67,10 @@ static mu_status replica_id_run(const mu_kernel *kernel)
 }
 
 const mu_op mu_op_replica_id = {
-    .name = "replica_id", .n_in = 0, .n_out = 1, .infer = replica_id_infer, .ref = replica_id_run,
+    .name = "replica_id",
+    .n_in = 0,
+    .n_out = 1,
+    .infer = replica_id_infer,
+    .ref = replica_id_run,
     .lower = mu__lower_replica_id,
 };

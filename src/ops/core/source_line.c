@@ -15,10 +15,7 @@ void mu__line_push(mu_context *context, mu_site site)
     context->n_lines++;
 }
 
-void mu__line_pop(mu_context *context)
-{
-    context->n_lines -= context->n_lines > 0;
-}
+void mu__line_pop(mu_context *context) { context->n_lines -= context->n_lines > 0; }
 
 mu_site mu__line(void)
 {
@@ -55,9 +52,9 @@ static MU_COLD void report_skipped(mu_error_value *error, const mu_site *site, c
     const size_t length = strlen(name), end = sizeof suffix - 1;
     const bool with = length > end && strcmp(name + length - end, suffix) == 0;
     error->skipped = true;
-    mu__log(MU_LOG_WARNING,
-            "%s:%d: %.*s and later calls do nothing until mu_error_take reads the pending error: %.*s", site->file,
-            -site->line, (int)(with ? length - end : length), name, (int)strcspn(error->message, "\n"), error->message);
+    mu__log(MU_LOG_WARNING, "%s:%d: %.*s and later calls do nothing until mu_error_take reads the pending error: %.*s",
+            site->file, -site->line, (int)(with ? length - end : length), name, (int)strcspn(error->message, "\n"),
+            error->message);
 }
 
 void mu_line_failed(const char *name)
@@ -74,7 +71,7 @@ void mu_line_failed(const char *name)
 static MU_COLD void leave_slowly(void)
 {
     mu_site site = mu__line();
-    site.layer = NULL;  // the layer reports its own failure
+    site.layer = NULL; // the layer reports its own failure
     mu__error_add_site(site);
     mu__line_pop(mu__context());
 }

@@ -29,10 +29,7 @@ static mu_status widen(mu_dtype wanted, const mu_view *from, mu_view *to, bool f
 }
 
 // Whether the operand's elements are used; an operand used only for its shape may have no memory.
-static bool has_elements(const mu_op *op, int input)
-{
-    return !op || input >= 32 || !(op->shape_only >> input & 1);
-}
+static bool has_elements(const mu_op *op, int input) { return !op || input >= 32 || !(op->shape_only >> input & 1); }
 
 static void drop_widened(const mu_view *from, const mu_view *to)
 {
@@ -66,20 +63,11 @@ out:
     return status;
 }
 
-mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run)
-{
-    return run_as(MU_F32, kernel, run);
-}
+mu_status mu__run_as_f32(const mu_kernel *kernel, mu_kernel_run *run) { return run_as(MU_F32, kernel, run); }
 
-mu_status mu__run_as_i32(const mu_kernel *kernel, mu_kernel_run *run)
-{
-    return run_as(MU_I32, kernel, run);
-}
+mu_status mu__run_as_i32(const mu_kernel *kernel, mu_kernel_run *run) { return run_as(MU_I32, kernel, run); }
 
-mu_status mu__run_wide(const mu_kernel *kernel, mu_kernel_run *run)
-{
-    return run_as(MU_I64, kernel, run);
-}
+mu_status mu__run_wide(const mu_kernel *kernel, mu_kernel_run *run) { return run_as(MU_I64, kernel, run); }
 
 mu_status mu__prepare_f32(mu_prepare *prepare)
 {

@@ -14,10 +14,7 @@ typedef struct label_list {
     unsigned char at[2 * MU_MAX_RANK];
 } label_list;
 
-static mu_label_set bit(int label)
-{
-    return (mu_label_set)1 << label;
-}
+static mu_label_set bit(int label) { return (mu_label_set)1 << label; }
 
 static int find_label(const mu_term *term, int label)
 {
@@ -100,10 +97,7 @@ typedef struct contraction {
     const char *op;
 } contraction;
 
-static void push(label_list *list, int label)
-{
-    list->at[list->n++] = (unsigned char)label;
-}
+static void push(label_list *list, int label) { list->at[list->n++] = (unsigned char)label; }
 
 static void append(label_list *list, const label_list *more)
 {
@@ -275,8 +269,8 @@ static mu_term matrix_product(const contraction *c)
     const bool transpose_a = ready_exchanged(c, c->a, &c->rows, &c->inner);
     const bool transpose_b = ready_exchanged(c, c->b, &c->inner, &c->columns);
     mu_tensor *a = transpose_a ? as_matrices(c, c->a, &c->inner, &c->rows) : as_matrices(c, c->a, &c->rows, &c->inner);
-    mu_tensor *b = transpose_b ? as_matrices(c, c->b, &c->columns, &c->inner) : as_matrices(c, c->b, &c->inner,
-                                                                                            &c->columns);
+    mu_tensor *b =
+        transpose_b ? as_matrices(c, c->b, &c->columns, &c->inner) : as_matrices(c, c->b, &c->inner, &c->columns);
     return unfolded(c, a && b ? mu_matmul_transposed(a, b, transpose_a, transpose_b) : NULL);
 }
 

@@ -10,15 +10,15 @@
 enum { MU_LABELS = 64 };
 
 typedef struct mu_term {
-    mu_tensor *x;                    // NULL after a failure
-    unsigned char label[MU_MAX_RANK];  // label[i] is the label of axis i, for i < n
+    mu_tensor *x;                     // NULL after a failure
+    unsigned char label[MU_MAX_RANK]; // label[i] is the label of axis i, for i < n
     int n;
 } mu_term;
 
-typedef uint64_t mu_label_set;  // bit i: label i
+typedef uint64_t mu_label_set; // bit i: label i
 
 mu_label_set mu__labels_of(const mu_term *term);
-int64_t mu__label_dim(const mu_term *term, int label);  // 1 if the term does not have the label
+int64_t mu__label_dim(const mu_term *term, int label); // 1 if the term does not have the label
 
 // mu__term_sum sums over all labels that are not in `kept`.
 mu_term mu__term_sum(const mu_term *a, mu_label_set kept);

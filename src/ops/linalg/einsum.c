@@ -19,15 +19,15 @@ typedef struct written {
 
 typedef struct equation {
     const char *text;
-    int n;                      // number of operands
+    int n; // number of operands
     written operand[MAX_OPERANDS], result;
     bool explicit_result;
-    int ellipsis_rank;          // most axes that "..." stands for in any operand
+    int ellipsis_rank; // most axes that "..." stands for in any operand
 } equation;
 
 // ---- Reading the equation -----------------------------------------------------------------------
 
-static int label_of(char letter)  // in ASCII order; results without "->" are sorted by it
+static int label_of(char letter) // in ASCII order; results without "->" are sorted by it
 {
     return letter >= 'A' && letter <= 'Z' ? letter - 'A' : letter >= 'a' && letter <= 'z' ? letter - 'a' + 26 : -1;
 }
@@ -43,7 +43,8 @@ static const char *read_written(const char *text, const char *at, written *out)
         if ((dots && out->ellipsis >= 0) || (!dots && label_of(*at) < 0) || out->n == MOST_WRITTEN) {
             mu__error(MU_INVALID_ARGUMENT,
                       "einsum: equation \"%.80s\" has something at character %d that cannot be read; operands are "
-                      "letters, with at most one \"...\", like \"...ij,...jk->...ik\"", text, (int)(at - text));
+                      "letters, with at most one \"...\", like \"...ij,...jk->...ik\"",
+                      text, (int)(at - text));
             return NULL;
         }
         if (dots) {
@@ -184,7 +185,7 @@ static mu_term make_operand(const equation *e, int i, mu_tensor *x)
                 memmove(labels + p, labels + p + 1, (size_t)(n - p - 2));
                 labels[n - 2] = label;
                 n--;
-                p = -1;  // the axes moved: restart from the first
+                p = -1; // the axes moved: restart from the first
                 break;
             }
     for (int k = 0; k < n && out.x; k++)
@@ -325,9 +326,8 @@ static mu_tensor *tensordot(mu_tensor *a, mu_tensor *b, int n, const int *axes_a
     }
     if (n < 0 || n > a->shape.rank || n > b->shape.rank) {
         mu__error(MU_INVALID_ARGUMENT,
-                  "tensordot: n is %d; from 0 pairs of axes to %d can be summed, for tensors of ranks "
-                  "%d and %d",
-                  n, MU_MIN(a->shape.rank, b->shape.rank), a->shape.rank, b->shape.rank);
+                  "tensordot: n is %d; from 0 pairs of axes to %d can be summed, for tensors of ranks %d and %d", n,
+                  MU_MIN(a->shape.rank, b->shape.rank), a->shape.rank, b->shape.rank);
         return NULL;
     }
     if (n > 0 && (mu__need(axes_a, "tensordot: axes_a") != MU_OK || mu__need(axes_b, "tensordot: axes_b") != MU_OK))

@@ -15,7 +15,7 @@ typedef void decompose(const char *job, const int *rows, const int *columns, dou
                        double *values, double *u, const int *u_step, double *v, const int *v_step, double *work,
                        const int *work_length, int *integers, int *info, size_t job_length);
 static decompose *dgesdd;
-static char reason[256];   // why the library cannot be used
+static char reason[256]; // why the library cannot be used
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void open_library(void)
@@ -24,7 +24,7 @@ static void open_library(void)
     void *found = library ? dlsym(library, "dgesdd_") : NULL;
     if (!found)
         snprintf(reason, sizeof reason, "%s", dlerror());
-    memcpy(&dgesdd, &found, sizeof found);  // POSIX allows this conversion; ISO C has no cast for it
+    memcpy(&dgesdd, &found, sizeof found); // POSIX allows this conversion; ISO C has no cast for it
     if (library)
         dlclose(library);
 }
@@ -68,7 +68,4 @@ bool mu__lapack_memory(mu_svd_memory *memory, bool vectors)
     return true;
 }
 
-bool mu__lapack_svd(const mu_svd_memory *memory)
-{
-    return call(memory, memory->work, memory->work_length) == 0;
-}
+bool mu__lapack_svd(const mu_svd_memory *memory) { return call(memory, memory->work, memory->work_length) == 0; }

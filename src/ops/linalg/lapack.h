@@ -7,13 +7,13 @@
 // The operands of one decomposition, dense and row-major, and LAPACK's working memory, all in `block`.
 typedef struct mu_svd_memory {
     int64_t m, n;
-    double *x;        // [m, n]; overwritten
-    double *values;   // [k], descending, k = min(m, n)
-    double *left;     // [m, k]; NULL: the values alone
-    double *right;    // [k, n], the transpose of the right vectors; NULL: the values alone
+    double *x;      // [m, n]; overwritten
+    double *values; // [k], descending, k = min(m, n)
+    double *left;   // [m, k]; NULL: the values alone
+    double *right;  // [k, n], the transpose of the right vectors; NULL: the values alone
     double *work;
     int work_length, *integers;
-    void *block;      // mu__free frees it
+    void *block; // mu__free frees it
 } mu_svd_memory;
 
 // mu__lapack_open fails with UNAVAILABLE, naming `op` and Debian's package, if there is no LAPACK. The functions below

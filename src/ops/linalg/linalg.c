@@ -24,9 +24,9 @@ enum { BLOCK = 64, VECTOR_BYTES = 64, NEGATED = 64 * 256, FEW = 8 };
 // A thread's working memory: a block of the matrix, a tile of columns, and a negated part of a factor.
 typedef struct block_memory {
     void *factor, *tile;
-    double *negated;          // for products of float64 only
+    double *negated; // for products of float64 only
     size_t bytes;
-    _Atomic bool *exhausted;  // set when oneDNN ran out of memory
+    _Atomic bool *exhausted; // set when oneDNN ran out of memory
 } block_memory;
 
 // c [m, n] -= a b. Rows of c are contiguous; a and b each have one stride of 1.
@@ -55,12 +55,12 @@ static void subtract_f64(double *c, int64_t c_row, const double *a, int64_t a_ro
         }
 }
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
 #define SUBTRACT subtract_f32
 #include "ops/linalg/linalg_loops.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
 #define SUBTRACT subtract_f64
 #include "ops/linalg/linalg_loops.inc.c"
@@ -77,16 +77,13 @@ static mu_status need_square(const mu_infer *infer, int i)
                      infer->op->name, i, mu__shape_text(shape, text));
 }
 
-static int64_t matrices_in(const mu_shape *shape)
-{
-    return mu__elements_between(shape, 0, shape->rank - 2);
-}
+static int64_t matrices_in(const mu_shape *shape) { return mu__elements_between(shape, 0, shape->rank - 2); }
 
 // Shared by the calls for parts of a batch; records the first failure.
 typedef struct batch_call {
     const mu_kernel *kernel;
     int64_t n, columns;
-    _Atomic int64_t failed;  // matrix number; -1: none
+    _Atomic int64_t failed; // matrix number; -1: none
     _Atomic bool exhausted;
 } batch_call;
 
@@ -95,9 +92,9 @@ static mu_status run_batch(batch_call *call, int64_t batches, int64_t work,
 {
     call->failed = -1;
     mu__share_range(call->kernel->team, batches, 1, work, run, call);
-    return call->exhausted ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory for blocks of %d rows",
-                                       call->kernel->op->name, BLOCK)
-                           : MU_OK;
+    return call->exhausted
+               ? mu__error(MU_RESOURCE_EXHAUSTED, "%s: no memory for blocks of %d rows", call->kernel->op->name, BLOCK)
+               : MU_OK;
 }
 
 static bool open_memory(batch_call *call, block_memory *memory)
@@ -109,15 +106,12 @@ static bool open_memory(batch_call *call, block_memory *memory)
     if (!block)
         call->exhausted = true;
     else
-        *memory = (block_memory){block, block + factor, (double *)(void *)(block + factor + tile), bytes,
-                                 &call->exhausted};
+        *memory =
+            (block_memory){block, block + factor, (double *)(void *)(block + factor + tile), bytes, &call->exhausted};
     return block != NULL;
 }
 
-static void close_memory(const block_memory *memory)
-{
-    mu__free_data(memory->factor, memory->bytes);
-}
+static void close_memory(const block_memory *memory) { mu__free_data(memory->factor, memory->bytes); }
 
 // ---- cholesky -----------------------------------------------------------------------------------
 
@@ -250,8 +244,16 @@ static const mu_sample samples_cholesky[] = {
     {0},
 };
 const mu_op mu_op_cholesky = {
-    .name = "cholesky", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .fails_for = MU_FLOATS, .infer = cholesky_infer,
-    .grad = cholesky_grad, .ref = cholesky_ref, .cpu = {.run = cholesky_fast}, .samples = samples_cholesky,
+    .name = "cholesky",
+    .n_in = 1,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .fails_for = MU_FLOATS,
+    .infer = cholesky_infer,
+    .grad = cholesky_grad,
+    .ref = cholesky_ref,
+    .cpu = {.run = cholesky_fast},
+    .samples = samples_cholesky,
     .lower = mu__lower_cholesky,
 };
 
@@ -266,8 +268,7 @@ static mu_status solve_infer(mu_infer *infer)
     const int64_t n = a->dims[a->rank - 1], rows = b->rank < 2 ? 0 : b->dims[b->rank - 2];
     if (b->rank < 2 || (n != rows && n != MU_UNKNOWN && rows != MU_UNKNOWN))
         return mu__error(MU_INVALID_ARGUMENT,
-                         "triangular_solve: matrices %s and right-hand sides %s do not fit; those are "
-                         "[..., n, k]",
+                         "triangular_solve: matrices %s and right-hand sides %s do not fit; those are [..., n, k]",
                          mu__shape_text(a, a_text), mu__shape_text(b, b_text));
     const mu_shape batch_a = mu__batch_axes(a), batch_b = mu__batch_axes(b);
     mu_shape out;
@@ -302,8 +303,8 @@ static void solve_matrices(void *arg, int64_t begin, int64_t end)
     if (!open_memory(call, &memory))
         return;
     for (int64_t i = begin; i < end; i++) {
-        const char *matrix = (const char *)a->data
-                             + (size_t)(matrix_under(&x->shape, &a->shape, i) * call->n * call->n) * element;
+        const char *matrix =
+            (const char *)a->data + (size_t)(matrix_under(&x->shape, &a->shape, i) * call->n * call->n) * element;
         char *to = (char *)x->data + (size_t)i * own;
         memcpy(to, (const char *)b->data + (size_t)matrix_under(&x->shape, &b->shape, i) * own, own);
         (a->dtype == MU_F32 ? f32_solve : f64_solve)(matrix, row, col, attrs->lower != attrs->adjoint, call->n, to,
@@ -372,7 +373,7 @@ static mu_tensor *solve_grad(mu_grad *g, int i)
     mu_tensor *weights = triangle_like(g->x[0], attrs->lower, 1);
     mu_tensor *product =
         attrs->adjoint ? mu_matmul_transposed(x, db, false, true) : mu_matmul_transposed(db, x, false, true);
-    mu_tensor *none = mu__scalar_like(product, 0);  // zero even if the product is infinite outside the triangle
+    mu_tensor *none = mu__scalar_like(product, 0); // zero even if the product is infinite outside the triangle
     mu_tensor *da = weights ? mu_neg(mu_where(mu_greater(weights, none), product, none)) : NULL;
     return mu__unbroadcast(g, da, 0);
 }
@@ -394,8 +395,16 @@ static const mu_sample samples_solve[] = {
     {0},
 };
 const mu_op mu_op_triangular_solve = {
-    .name = "triangular_solve", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .attrs_bytes = sizeof(mu_solve_attrs),
-    .attrs = solve_fields, .infer = solve_infer, .grad = solve_grad, .ref = solve_ref, .cpu = {.run = solve_fast},
+    .name = "triangular_solve",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_solve_attrs),
+    .attrs = solve_fields,
+    .infer = solve_infer,
+    .grad = solve_grad,
+    .ref = solve_ref,
+    .cpu = {.run = solve_fast},
     .samples = samples_solve,
     .lower = mu__lower_triangular_solve,
 };
@@ -480,7 +489,8 @@ mu_tensor *mu_norm_with(const mu_norm_args *given)
         (matrices && order != 1 && order != 2 && !isinf(order))) {
         mu__error(MU_INVALID_ARGUMENT,
                   "norm: order %g over %d axes; vectors (one axis, or all elements) take any positive order, matrices "
-                  "(two axes) 1, 2, INFINITY and MU_NORM_EUCLIDEAN", order, n);
+                  "(two axes) 1, 2, INFINITY and MU_NORM_EUCLIDEAN",
+                  order, n);
         return NULL;
     }
     mu_tensor *norm = matrices ? matrix_norm(args.x, order, axes) : vector_norm(args.x, order, n, axes);

@@ -9,7 +9,7 @@ enum { FN(LANES) = VECTOR_BYTES / sizeof(T), FN(TILE) = 4 * FN(LANES) };
 
 // Solves op(A) x = b for `wide` adjacent vectors of columns; the factor's rows are `row` elements apart.
 static inline __attribute__((always_inline)) void FN(solve_wide)(const T *factor, int64_t row, bool lower, int64_t n,
-                                                                 FN(vec) *x, int64_t wide)
+                                                                 FN(vec) * x, int64_t wide)
 {
     for (int64_t step = 0; step < n; step++) {
         const int64_t i = lower ? step : n - 1 - step, from = lower ? 0 : i + 1, to = lower ? i : n;
@@ -25,7 +25,7 @@ static inline __attribute__((always_inline)) void FN(solve_wide)(const T *factor
     }
 }
 
-MU_PER_ISA(FN(solve_tile), (const T *factor, int64_t row, bool lower, int64_t n, FN(vec) *x, int64_t wide),
+MU_PER_ISA(FN(solve_tile), (const T *factor, int64_t row, bool lower, int64_t n, FN(vec) * x, int64_t wide),
            (factor, row, lower, n, x, wide))
 {
     if (wide == 1)
@@ -73,10 +73,7 @@ static void FN(solve_block)(const T *a, int64_t row, int64_t col, bool lower, in
 }
 
 // Where op(A) is split in half: at a multiple of BLOCK.
-static int64_t FN(half)(int64_t n)
-{
-    return (n / 2 + BLOCK - 1) / BLOCK * BLOCK;
-}
+static int64_t FN(half)(int64_t n) { return (n / 2 + BLOCK - 1) / BLOCK * BLOCK; }
 
 // Solves op(A) x = b in place of b; `lower` says whether op(A) is lower triangular.
 static void FN(solve_columns)(const T *a, int64_t row, int64_t col, bool lower, int64_t n, T *x, int64_t columns,
@@ -175,7 +172,7 @@ static void FN(solve)(const void *a, int64_t row, int64_t col, bool lower, int64
 
 // Upper factor of a symmetric block, in place, in rows of `wide` vectors. Elements below the diagonal and columns from
 // n on are computed too but never used. Returns false if a pivot is not positive.
-static inline __attribute__((always_inline)) bool FN(factor_wide)(FN(vec) *a, int64_t n, int64_t wide)
+static inline __attribute__((always_inline)) bool FN(factor_wide)(FN(vec) * a, int64_t n, int64_t wide)
 {
     T *elements = (T *)a;
     const int64_t row = wide * FN(LANES);
@@ -197,7 +194,7 @@ static inline __attribute__((always_inline)) bool FN(factor_wide)(FN(vec) *a, in
     return true;
 }
 
-MU_PER_ISA_RESULT(bool, FN(factor_upper), (FN(vec) *a, int64_t n, int64_t wide), (a, n, wide))
+MU_PER_ISA_RESULT(bool, FN(factor_upper), (FN(vec) * a, int64_t n, int64_t wide), (a, n, wide))
 {
     return wide == 1 ? FN(factor_wide)(a, n, 1) : FN(factor_wide)(a, n, wide);
 }

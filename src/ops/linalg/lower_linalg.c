@@ -23,12 +23,11 @@ static mu_hlo folded(mu_emitter *e, const char *op, mu_hlo a, double start, int 
         at += (size_t)snprintf(pads + at, sizeof pads - at, "%s[%lld, 0]", i ? ", " : "",
                                i == axis ? (long long)n - 1 : 0);
     }
-    snprintf(
-        text, sizeof text,
-        "({ ^bb0(%%p: tensor<%s>, %%q: tensor<%s>): %%r = \"%s\"(%%p, %%q) : (tensor<%s>, tensor<%s>) -> tensor<%s> "
-        "\"stablehlo.return\"(%%r) : (tensor<%s>) -> () }) {window_dimensions = %s, padding = dense<[%s]> : "
-        "tensor<%dx2xi64>}",
-        type, type, op, type, type, type, type, mu__hlo_list(&window, lists), pads, rank);
+    snprintf(text, sizeof text,
+             "({ ^bb0(%%p: tensor<%s>, %%q: tensor<%s>): %%r = \"%s\"(%%p, %%q) : (tensor<%s>, tensor<%s>) -> "
+             "tensor<%s> \"stablehlo.return\"(%%r) : (tensor<%s>) -> () }) {window_dimensions = %s, padding = "
+             "dense<[%s]> : tensor<%dx2xi64>}",
+             type, type, op, type, type, type, type, mu__hlo_list(&window, lists), pads, rank);
     return e->add(e, &a.spec, "stablehlo.reduce_window", 2, operands, text);
 }
 
@@ -121,7 +120,7 @@ mu_status mu__lower_triangular_solve(mu_lowering *l)
 typedef struct channels {
     mu_emitter *e;
     mu_shape shape;
-    mu_ints others;    // all axes except the last
+    mu_ints others; // all axes except the last
     mu_dtype dtype;
 } channels;
 

@@ -27,7 +27,7 @@ static const mu_attr_spec matmul_fields[] = {
 typedef struct product {
     int64_t m, k, n;
     int64_t a_row, a_col, b_row, b_col;
-    mu_shape batch_a, batch_b, batch;  // leading axes
+    mu_shape batch_a, batch_b, batch; // leading axes
 } product;
 
 static mu_status describe(const mu_matmul_attrs *attrs, const mu_shape *a, const mu_shape *b, const char *op,
@@ -47,10 +47,15 @@ static mu_status describe(const mu_matmul_attrs *attrs, const mu_shape *a, const
                          attrs->transpose_a ? " (transposed)" : "", mu__shape_text(b, b_text),
                          attrs->transpose_b ? " (transposed)" : "");
     *out = (product){
-        .m = attrs->transpose_a ? a1 : a0, .k = k_a, .n = attrs->transpose_b ? b0 : b1,
-        .a_row = attrs->transpose_a ? 1 : a1, .a_col = attrs->transpose_a ? a1 : 1,
-        .b_row = attrs->transpose_b ? 1 : b1, .b_col = attrs->transpose_b ? b1 : 1,
-        .batch_a = mu__batch_axes(a), .batch_b = mu__batch_axes(b),
+        .m = attrs->transpose_a ? a1 : a0,
+        .k = k_a,
+        .n = attrs->transpose_b ? b0 : b1,
+        .a_row = attrs->transpose_a ? 1 : a1,
+        .a_col = attrs->transpose_a ? a1 : 1,
+        .b_row = attrs->transpose_b ? 1 : b1,
+        .b_col = attrs->transpose_b ? b1 : 1,
+        .batch_a = mu__batch_axes(a),
+        .batch_b = mu__batch_axes(b),
     };
     return mu__broadcast(&out->batch_a, &out->batch_b, &out->batch, op);
 }
@@ -88,16 +93,13 @@ static bool same_batches(const mu_tensor *a, const mu_tensor *b)
 }
 
 // The rows of all batches, as one matrix.
-static mu_tensor *rows_of(mu_tensor *x)
-{
-    return mu_reshape(x, 2, (int64_t[]){-1, x->shape.dims[x->shape.rank - 1]});
-}
+static mu_tensor *rows_of(mu_tensor *x) { return mu_reshape(x, 2, (int64_t[]){-1, x->shape.dims[x->shape.rank - 1]}); }
 
 // Whether b is one matrix for all batches of a: then its gradient is one product over all rows, and no sum of products.
 static bool is_for_all(const mu_matmul_attrs *attrs, const mu_tensor *a, const mu_tensor *b, const mu_tensor *dy)
 {
-    return b->shape.rank == 2 && a->shape.rank > 2 && !attrs->transpose_a &&
-           a->shape.dims[a->shape.rank - 1] > 0 && dy->shape.dims[dy->shape.rank - 1] > 0;
+    return b->shape.rank == 2 && a->shape.rank > 2 && !attrs->transpose_a && a->shape.dims[a->shape.rank - 1] > 0 &&
+           dy->shape.dims[dy->shape.rank - 1] > 0;
 }
 
 // The gradient of one factor of op(a) op(b), where op may transpose.
@@ -115,10 +117,7 @@ static mu_tensor *factor_grad(const mu_matmul_attrs *attrs, mu_tensor *a, mu_ten
     return mu_sum_to_like(grad, i == 0 ? a : b);
 }
 
-static mu_tensor *matmul_grad(mu_grad *g, int i)
-{
-    return factor_grad(g->attrs, g->x[0], g->x[1], g->dy, i);
-}
+static mu_tensor *matmul_grad(mu_grad *g, int i) { return factor_grad(g->attrs, g->x[0], g->x[1], g->dy, i); }
 
 // ---- Plain loop ---------------------------------------------------------------------------------
 
@@ -242,10 +241,7 @@ typedef struct kernel_job {
     const product *it;
 } kernel_job;
 
-static bool has_kernel(mu_dtype dtype)
-{
-    return mu__dtype_is_integer(dtype) || dtype == MU_F64;
-}
+static bool has_kernel(mu_dtype dtype) { return mu__dtype_is_integer(dtype) || dtype == MU_F64; }
 
 // The products of gemm.c are as fast if the matrices fit the second-level cache. The decision must not depend on the
 // team, because the two ways may differ in the last bits.
@@ -376,7 +372,7 @@ static bool loops_are_better(dnnl_data_type_t type, int64_t batches, const produ
 typedef struct product_state {
     mu_dnnl *dnnl;
     int64_t n, matrices;
-    bool as_f32;  // converts its operands
+    bool as_f32; // converts its operands
 } product_state;
 
 static void state_free(void *object)
@@ -436,10 +432,10 @@ static mu_status matmul_prepare(mu_prepare *prepare)
         return MU_RESOURCE_EXHAUSTED;
     const int64_t batches = mu__elements(&it.batch);
     const product one = batches > 0 ? at_once(&it, &state->n, &state->matrices) : it;
-    const bool loops = !mu__dnnl_type(dtype, &type) || batches * it.m * it.n * it.k == 0 ||
-                       loops_are_better(type, batches, &it, &one);
+    const bool loops =
+        !mu__dnnl_type(dtype, &type) || batches * it.m * it.n * it.k == 0 || loops_are_better(type, batches, &it, &one);
     const mu_status status = loops ? MU_OK : build_primitive(prepare, &one, type);
-    if (status != MU_OK || loops || prepare->declined) {  // without a state: run_loops
+    if (status != MU_OK || loops || prepare->declined) { // without a state: run_loops
         mu__free(state);
         prepare->declined = false;
         return status;
@@ -512,11 +508,16 @@ static const mu_sample matmul_samples[] = {
 };
 
 const mu_op mu_op_matmul = {
-    .name = "matmul", .n_in = 2, .n_out = 1,
-    .dtypes = MU_FLOATS | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_I16) | MU_DTYPE_BIT(MU_I8)
-              | MU_DTYPE_BIT(MU_U8),
-    .attrs_bytes = sizeof(mu_matmul_attrs), .attrs = matmul_fields,
-    .infer = matmul_infer, .grad = matmul_grad, .ref = matmul_ref,
+    .name = "matmul",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_FLOATS | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64) | MU_DTYPE_BIT(MU_I16) | MU_DTYPE_BIT(MU_I8) |
+              MU_DTYPE_BIT(MU_U8),
+    .attrs_bytes = sizeof(mu_matmul_attrs),
+    .attrs = matmul_fields,
+    .infer = matmul_infer,
+    .grad = matmul_grad,
+    .ref = matmul_ref,
     .cpu = {matmul_prepare, matmul_run, state_free},
     .samples = matmul_samples,
     .lower = mu__lower_matmul,
@@ -524,10 +525,7 @@ const mu_op mu_op_matmul = {
 
 // ---- Public functions ---------------------------------------------------------------------------
 
-mu_tensor *mu_matmul(mu_tensor *a, mu_tensor *b)
-{
-    return product_of(a, b, false, false);
-}
+mu_tensor *mu_matmul(mu_tensor *a, mu_tensor *b) { return product_of(a, b, false, false); }
 
 mu_tensor *mu_matmul_transposed(mu_tensor *a, mu_tensor *b, bool transpose_a, bool transpose_b)
 {

@@ -19,7 +19,7 @@ enum { NONE, EXHAUSTED, DIVERGED };
 typedef struct svd_call {
     const mu_kernel *kernel;
     int64_t m, n, k;
-    _Atomic int failed;     // NONE, …
+    _Atomic int failed; // NONE, …
 } svd_call;
 
 // Converts a matrix to float64 and divides it by the smallest power of two above its largest element. Returns false if
@@ -145,10 +145,7 @@ static mu_tensor *leaving(mu_tensor *s, mu_tensor *u, mu_tensor *du)
     return mu_divide_no_nan(mu_subtract(du, inside), rows_of(s));
 }
 
-static mu_tensor *sum_of(mu_tensor *a, mu_tensor *b)
-{
-    return a && b ? mu_add(a, b) : a ? a : b;
-}
+static mu_tensor *sum_of(mu_tensor *a, mu_tensor *b) { return a && b ? mu_add(a, b) : a ? a : b; }
 
 // J. Townsend, "Differentiating the Singular Value Decomposition", 2016.
 static mu_tensor *svd_grad(mu_grad *g, int i)
@@ -170,18 +167,29 @@ static mu_tensor *svd_grad(mu_grad *g, int i)
     return dx;
 }
 
-#define NO_LOWERING                                                                                          \
+#define NO_LOWERING                                                                                              \
     "StableHLO has no operation for singular values; call it outside of the function, or run the function on a " \
     "CPU device"
 
 static const mu_sample samples_svd[] = {
-    {.n_in = 1, .in = {MU_DIMS(3, 3)}},    {.n_in = 1, .in = {MU_DIMS(4, 2)}}, {.n_in = 1, .in = {MU_DIMS(2, 2, 3)}},
-    {.n_in = 1, .in = {MU_DIMS(2, 1, 1)}}, {.n_in = 1, .in = {MU_DIMS(0, 3)}}, {.n_in = 1, .in = {MU_DIMS(0, 2, 2)}},
+    {.n_in = 1, .in = {MU_DIMS(3, 3)}},
+    {.n_in = 1, .in = {MU_DIMS(4, 2)}},
+    {.n_in = 1, .in = {MU_DIMS(2, 2, 3)}},
+    {.n_in = 1, .in = {MU_DIMS(2, 1, 1)}},
+    {.n_in = 1, .in = {MU_DIMS(0, 3)}},
+    {.n_in = 1, .in = {MU_DIMS(0, 2, 2)}},
     {0},
 };
 const mu_op mu_op_svd = {
-    .name = "svd", .n_in = 1, .n_out = 3, .dtypes = MU_FLOATS, .infer = svd_infer, .grad = svd_grad, .ref = run_all,
-    .samples = samples_svd, .no_lowering = NO_LOWERING,
+    .name = "svd",
+    .n_in = 1,
+    .n_out = 3,
+    .dtypes = MU_FLOATS,
+    .infer = svd_infer,
+    .grad = svd_grad,
+    .ref = run_all,
+    .samples = samples_svd,
+    .no_lowering = NO_LOWERING,
 };
 
 // ---- spectral_norm ------------------------------------------------------------------------------
@@ -191,9 +199,10 @@ static mu_status spectral_norm_infer(mu_infer *infer)
     const mu_shape *in = &infer->in[0].shape;
     char text[MU_SHAPE_TEXT];
     if (in->rank < 2)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "spectral_norm: the input has shape %s; give it two axes or more, of which the last two are "
-                         "the matrices", mu__shape_text(in, text));
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "spectral_norm: the input has shape %s; give it two axes or more, of which the last two are the matrices",
+            mu__shape_text(in, text));
     infer->out[0] = infer->in[0];
     infer->out[0].shape.rank -= 2;
     for (int axis = in->rank - 2; axis < in->rank; axis++)
@@ -204,7 +213,7 @@ static mu_status spectral_norm_infer(mu_infer *infer)
 static mu_status spectral_norm_ref(const mu_kernel *kernel)
 {
     const mu_shape *in = &kernel->in[0].shape;
-    if (in->dims[in->rank - 2] == 0 || in->dims[in->rank - 1] == 0)  // an empty matrix: the maximum of no values
+    if (in->dims[in->rank - 2] == 0 || in->dims[in->rank - 1] == 0) // an empty matrix: the maximum of no values
         for (int64_t i = 0; i < mu__elements(&kernel->out[0].shape); i++)
             mu__write_element(kernel->out[0].dtype, kernel->out[0].data, i, -INFINITY);
     return run_all(kernel);
@@ -225,12 +234,19 @@ static mu_tensor *spectral_norm_grad(mu_grad *g, int i)
 }
 
 static const mu_sample samples_spectral_norm[] = {
-    {.n_in = 1, .in = {MU_DIMS(3, 3)}},    {.n_in = 1, .in = {MU_DIMS(4, 2)}}, {.n_in = 1, .in = {MU_DIMS(2, 2, 3)}},
-    {.n_in = 1, .in = {MU_DIMS(2, 1, 1)}}, {.n_in = 1, .in = {MU_DIMS(0, 3)}}, {.n_in = 1, .in = {MU_DIMS(0, 2, 2)}},
+    {.n_in = 1, .in = {MU_DIMS(3, 3)}},    {.n_in = 1, .in = {MU_DIMS(4, 2)}},
+    {.n_in = 1, .in = {MU_DIMS(2, 2, 3)}}, {.n_in = 1, .in = {MU_DIMS(2, 1, 1)}},
+    {.n_in = 1, .in = {MU_DIMS(0, 3)}},    {.n_in = 1, .in = {MU_DIMS(0, 2, 2)}},
     {.n_in = 1, .in = {MU_DIMS(7, 5)}},    {0},
 };
 const mu_op mu_op_spectral_norm = {
-    .name = "spectral_norm", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .infer = spectral_norm_infer,
-    .grad = spectral_norm_grad, .ref = spectral_norm_ref, .samples = samples_spectral_norm,
+    .name = "spectral_norm",
+    .n_in = 1,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .infer = spectral_norm_infer,
+    .grad = spectral_norm_grad,
+    .ref = spectral_norm_ref,
+    .samples = samples_spectral_norm,
     .no_lowering = NO_LOWERING,
 };

@@ -23,96 +23,96 @@ REDUCE_INLINE int16_t key_of_float16(uint16_t x, uint16_t infinity, bool smalles
     return size > infinity ? INT16_MAX : (int16_t)((size ^ sign) - sign);
 }
 
-#define T uint16_t
-#define K int16_t
-#define P int16_t
-#define KEY(x, smallest) key_of_float16(x, 0x7c00, smallest)
+#define T                     uint16_t
+#define K                     int16_t
+#define P                     int16_t
+#define KEY(x, smallest)      key_of_float16(x, 0x7c00, smallest)
 #define BEATS(a, b, smallest) ((a) > (b))
-#define ODD(x) false
-#define NONE 0
-#define FN(name) f16_##name
+#define ODD(x)                false
+#define NONE                  0
+#define FN(name)              f16_##name
 #include "ops/math/argmax_loops.inc.c"
 
-#define T uint16_t
-#define K int16_t
-#define P int16_t
-#define KEY(x, smallest) key_of_float16(x, 0x7f80, smallest)
+#define T                     uint16_t
+#define K                     int16_t
+#define P                     int16_t
+#define KEY(x, smallest)      key_of_float16(x, 0x7f80, smallest)
 #define BEATS(a, b, smallest) ((a) > (b))
-#define ODD(x) false
-#define NONE 0
-#define FN(name) bf16_##name
+#define ODD(x)                false
+#define NONE                  0
+#define FN(name)              bf16_##name
 #include "ops/math/argmax_loops.inc.c"
 
-#define T float
-#define K float
-#define P int32_t
-#define KEY(x, smallest) ((void)(smallest), (x))
-#define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
-#define ODD(x) ((x) != (x))
-#define NONE (T)NAN
+#define T                      float
+#define K                      float
+#define P                      int32_t
+#define KEY(x, smallest)       ((void)(smallest), (x))
+#define BEATS(a, b, smallest)  ((smallest) ? (a) < (b) : (a) > (b))
+#define ODD(x)                 ((x) != (x))
+#define NONE                   (T) NAN
 #define MINMAX(smallest, x, n) mu__kernels()->minmax_f32(smallest, x, n)
-#define FN(name) f32_##name
+#define FN(name)               f32_##name
 #include "ops/math/argmax_loops.inc.c"
 
-#define T double
-#define K double
-#define P int64_t
-#define KEY(x, smallest) ((void)(smallest), (x))
-#define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
-#define ODD(x) ((x) != (x))
-#define NONE (T)NAN
+#define T                      double
+#define K                      double
+#define P                      int64_t
+#define KEY(x, smallest)       ((void)(smallest), (x))
+#define BEATS(a, b, smallest)  ((smallest) ? (a) < (b) : (a) > (b))
+#define ODD(x)                 ((x) != (x))
+#define NONE                   (T) NAN
 #define MINMAX(smallest, x, n) mu__kernels()->minmax_f64(smallest, x, n)
-#define FN(name) f64_##name
+#define FN(name)               f64_##name
 #include "ops/math/argmax_loops.inc.c"
 
-#define T int64_t
-#define K int64_t
-#define P int64_t
-#define KEY(x, smallest) ((void)(smallest), (x))
+#define T                     int64_t
+#define K                     int64_t
+#define P                     int64_t
+#define KEY(x, smallest)      ((void)(smallest), (x))
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
-#define ODD(x) false
-#define NONE 0
-#define FN(name) i64_##name
+#define ODD(x)                false
+#define NONE                  0
+#define FN(name)              i64_##name
 #include "ops/math/argmax_loops.inc.c"
 
-#define T int32_t
-#define K int32_t
-#define P int32_t
-#define KEY(x, smallest) ((void)(smallest), (x))
+#define T                     int32_t
+#define K                     int32_t
+#define P                     int32_t
+#define KEY(x, smallest)      ((void)(smallest), (x))
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
-#define ODD(x) false
-#define NONE 0
-#define FN(name) i32_##name
+#define ODD(x)                false
+#define NONE                  0
+#define FN(name)              i32_##name
 #include "ops/math/argmax_loops.inc.c"
 
-#define T int16_t
-#define K int16_t
-#define P int16_t
-#define KEY(x, smallest) ((void)(smallest), (x))
+#define T                     int16_t
+#define K                     int16_t
+#define P                     int16_t
+#define KEY(x, smallest)      ((void)(smallest), (x))
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
-#define ODD(x) false
-#define NONE 0
-#define FN(name) i16_##name
+#define ODD(x)                false
+#define NONE                  0
+#define FN(name)              i16_##name
 #include "ops/math/argmax_loops.inc.c"
 
-#define T int8_t
-#define K int8_t
-#define P int8_t
-#define KEY(x, smallest) ((void)(smallest), (x))
+#define T                     int8_t
+#define K                     int8_t
+#define P                     int8_t
+#define KEY(x, smallest)      ((void)(smallest), (x))
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
-#define ODD(x) false
-#define NONE 0
-#define FN(name) i8_##name
+#define ODD(x)                false
+#define NONE                  0
+#define FN(name)              i8_##name
 #include "ops/math/argmax_loops.inc.c"
 
-#define T uint8_t
-#define K uint8_t
-#define P int8_t
-#define KEY(x, smallest) ((void)(smallest), (x))
+#define T                     uint8_t
+#define K                     uint8_t
+#define P                     int8_t
+#define KEY(x, smallest)      ((void)(smallest), (x))
 #define BEATS(a, b, smallest) ((smallest) ? (a) < (b) : (a) > (b))
-#define ODD(x) false
-#define NONE 0
-#define FN(name) u8_##name
+#define ODD(x)                false
+#define NONE                  0
+#define FN(name)              u8_##name
 #include "ops/math/argmax_loops.inc.c"
 
 typedef int64_t argmax_loop(int variant, const void *in, int64_t n);
@@ -125,7 +125,7 @@ typedef struct argmax_loops {
 } argmax_loops;
 
 #define POSITIONS(type) \
-    (argmax_loops){type##_position_in_row, type##_positions_of_columns}
+    (argmax_loops) { type##_position_in_row, type##_positions_of_columns }
 
 static argmax_loops argmax_loops_of(mu_dtype dtype)
 {
@@ -152,10 +152,7 @@ typedef struct argmax_job {
     void *out;
 } argmax_job;
 
-static int64_t blocks_of(const argmax_job *job)
-{
-    return (job->inner + job->columns - 1) / job->columns;
-}
+static int64_t blocks_of(const argmax_job *job) { return (job->inner + job->columns - 1) / job->columns; }
 
 // Items are blocks of columns.
 static void argmax_range(void *arg, int64_t begin, int64_t end)
@@ -172,7 +169,7 @@ static void argmax_range(void *arg, int64_t begin, int64_t end)
             *positions = loops.row(job->variant, start, job->n);
         else
             loops.columns(job->variant, start, job->n, job->inner, MU_MIN(job->columns, job->inner - column),
-                         positions);
+                          positions);
     }
 }
 
@@ -255,11 +252,10 @@ static const mu_sample samples_argmax[] = {
     {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &axis_0, .no_grad = 1},
     {0},
 };
-#define POSITION(text, which)                                                                                     \
-    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_ALL_DTYPES,                               \
-    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = argmax_infer, .ref = argmax_ref,          \
-    .cpu = {.run = argmax_fast},                                                                                  \
-    .samples = samples_argmax
+#define POSITION(text, which)                                                                            \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_ALL_DTYPES,                      \
+    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_attrs, .infer = argmax_infer, .ref = argmax_ref, \
+    .cpu = {.run = argmax_fast}, .samples = samples_argmax
 
 static mu_tensor *argmax_of(const mu_op *op, mu_tensor *x, int axis)
 {
@@ -268,13 +264,7 @@ static mu_tensor *argmax_of(const mu_op *op, mu_tensor *x, int axis)
 }
 
 const mu_op mu_op_argmax = {POSITION("argmax", ARGMAX), .lower = mu__lower_arg};
-mu_tensor *mu_argmax(mu_tensor *x, int axis)
-{
-    return argmax_of(&mu_op_argmax, x, axis);
-}
+mu_tensor *mu_argmax(mu_tensor *x, int axis) { return argmax_of(&mu_op_argmax, x, axis); }
 
 const mu_op mu_op_argmin = {POSITION("argmin", ARGMIN), .lower = mu__lower_arg};
-mu_tensor *mu_argmin(mu_tensor *x, int axis)
-{
-    return argmax_of(&mu_op_argmin, x, axis);
-}
+mu_tensor *mu_argmin(mu_tensor *x, int axis) { return argmax_of(&mu_op_argmin, x, axis); }

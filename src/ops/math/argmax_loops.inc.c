@@ -6,12 +6,14 @@
 // the group of eight is tracked; the row within the group is found at the end.
 
 enum {
-    FN(RUN) = sizeof(P) == 1 ? 1 << 6 : sizeof(P) == 2 ? 1 << 14 : 1 << 24,  // groups of eight that P can count
+    FN(RUN) = sizeof(P) == 1   ? 1 << 6
+              : sizeof(P) == 2 ? 1 << 14
+                               : 1 << 24, // groups of eight that P can count
 };
 
 // The first NaN beats all numbers.
 #define WINS(a, b, smallest) ((BEATS(a, b, smallest) | ODD(a)) & !ODD(b))
-#define SAME(a, wanted) (ODD(wanted) ? ODD(a) : (a) == (wanted))
+#define SAME(a, wanted)      (ODD(wanted) ? ODD(a) : (a) == (wanted))
 
 // Folds `rows` rows into the best keys so far of some columns, and into the numbers of the groups that contain them.
 REDUCE_INLINE void FN(update)(int rows, int64_t lanes, const T *x, int64_t stride, K *best, P *eights, P eight,
@@ -47,7 +49,7 @@ REDUCE_INLINE int64_t FN(first_of)(K wanted, const T *x, int64_t n, int64_t stri
 
 // For `width` adjacent columns.
 REDUCE_INLINE void FN(positions_below)(const T *x, int64_t n, int64_t stride, int64_t width, int64_t *positions,
-                                    bool smallest)
+                                       bool smallest)
 {
     K best[MU_FOLD_BYTES / sizeof(T)];
     P eights[MU_FOLD_BYTES / sizeof(T)];
@@ -67,8 +69,8 @@ REDUCE_INLINE void FN(positions_below)(const T *x, int64_t n, int64_t stride, in
             positions[j] = eights[j] >= 0 ? start + 8 * (int64_t)eights[j] : positions[j];
     }
     for (int64_t j = 0; j < width; j++)
-        positions[j] += FN(first_of)(best[j], x + positions[j] * stride + j, MU_MIN(8, n - positions[j]), stride,
-                                     smallest);
+        positions[j] +=
+            FN(first_of)(best[j], x + positions[j] * stride + j, MU_MIN(8, n - positions[j]), stride, smallest);
 }
 
 // Index of the first occurrence of the extreme in a row: finds the block, then the element.
@@ -93,7 +95,7 @@ REDUCE_INLINE int64_t FN(first_in_row)(K extreme, const T *x, int64_t n, bool sm
 REDUCE_INLINE T FN(minmax_along)(bool smallest, const T *x, int64_t n)
 {
     T best = x[0];
-    for (int64_t i = 0; i < n; i++)  // from 0 on, for whole vectors
+    for (int64_t i = 0; i < n; i++) // from 0 on, for whole vectors
         best = BEATS(KEY(x[i], smallest), KEY(best, smallest), smallest) ? x[i] : best;
     return best;
 }
@@ -115,8 +117,8 @@ REDUCE_INLINE int64_t FN(position_along)(const T *x, int64_t n, bool smallest)
     return position + FN(first_in_row)(most, x + position, n - position, smallest);
 }
 
-MU_PER_ISA(FN(positions_of_columns), (int variant, const void *from, int64_t n, int64_t stride, int64_t width,
-           int64_t *positions),
+MU_PER_ISA(FN(positions_of_columns),
+           (int variant, const void *from, int64_t n, int64_t stride, int64_t width, int64_t *positions),
            (variant, from, n, stride, width, positions))
 {
     if (variant == ARGMIN)

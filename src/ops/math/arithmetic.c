@@ -392,11 +392,12 @@ static int64_t checked_integers(const mu_kernel *k)
 
 mu_status mu__integer_error(const mu_op *op, int64_t value, int64_t i)
 {
-    return mu__error(MU_INVALID_ARGUMENT,
-                     op->variant == MU_BINARY_POW ? "%s: an integer to the power %lld (element %lld) is not "
-                                                    "an integer; cast to a float type first"
-                                                  : "%s: integer division by %lld (element %lld of the divisor)",
-                     op->name, (long long)value, (long long)i);
+    return mu__error(
+        MU_INVALID_ARGUMENT,
+        op->variant == MU_BINARY_POW
+            ? "%s: an integer to the power %lld (element %lld) is not an integer; cast to a float type first"
+            : "%s: integer division by %lld (element %lld of the divisor)",
+        op->name, (long long)value, (long long)i);
 }
 
 // Reports the first element of the second operand that is invalid: a zero divisor or a negative exponent.

@@ -21,7 +21,4 @@ MU_PER_ISA_RESULT(bool, bool_reduce_row, (bool all, const uint8_t *x, int64_t n)
     return all;
 }
 
-bool mu__bool_reduce_row(bool all, const uint8_t *x, int64_t n)
-{
-    return bool_reduce_row(all, x, n);
-}
+bool mu__bool_reduce_row(bool all, const uint8_t *x, int64_t n) { return bool_reduce_row(all, x, n); }

@@ -15,65 +15,65 @@
 #include <math.h>
 #include <muster/ops.h>
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
-#define M(name) name##f
-#define MAX FLT_MAX
+#define M(name)  name##f
+#define MAX      FLT_MAX
 #include "ops/math/unary_loops.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
-#define M(name) name
-#define MAX DBL_MAX
+#define M(name)  name
+#define MAX      DBL_MAX
 #include "ops/math/unary_loops.inc.c"
 
-#define T float
-#define W float
-#define FN(name) f32_##name
+#define T            float
+#define W            float
+#define FN(name)     f32_##name
 #define MAGNITUDE(x) fabsf(x)
-#define SIGN_OF(x) ((x) != (x) ? (x) : (float)(((x) > 0) - ((x) < 0)))
+#define SIGN_OF(x)   ((x) != (x) ? (x) : (float)(((x) > 0) - ((x) < 0)))
 #include "ops/math/number_loops.inc.c"
 
-#define T double
-#define W double
-#define FN(name) f64_##name
+#define T            double
+#define W            double
+#define FN(name)     f64_##name
 #define MAGNITUDE(x) fabs(x)
-#define SIGN_OF(x) ((x) != (x) ? (x) : (double)(((x) > 0) - ((x) < 0)))
+#define SIGN_OF(x)   ((x) != (x) ? (x) : (double)(((x) > 0) - ((x) < 0)))
 #include "ops/math/number_loops.inc.c"
 
-#define T int64_t
-#define W uint64_t
-#define FN(name) i64_##name
+#define T            int64_t
+#define W            uint64_t
+#define FN(name)     i64_##name
 #define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
-#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#define SIGN_OF(x)   (((x) > 0) - ((x) < 0))
 #include "ops/math/number_loops.inc.c"
 
-#define T int32_t
-#define W uint32_t
-#define FN(name) i32_##name
+#define T            int32_t
+#define W            uint32_t
+#define FN(name)     i32_##name
 #define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
-#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#define SIGN_OF(x)   (((x) > 0) - ((x) < 0))
 #include "ops/math/number_loops.inc.c"
 
-#define T int16_t
-#define W uint32_t
-#define FN(name) i16_##name
+#define T            int16_t
+#define W            uint32_t
+#define FN(name)     i16_##name
 #define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
-#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#define SIGN_OF(x)   (((x) > 0) - ((x) < 0))
 #include "ops/math/number_loops.inc.c"
 
-#define T int8_t
-#define W uint32_t
-#define FN(name) i8_##name
+#define T            int8_t
+#define W            uint32_t
+#define FN(name)     i8_##name
 #define MAGNITUDE(x) ((x) < 0 ? -(W)(x) : (W)(x))
-#define SIGN_OF(x) (((x) > 0) - ((x) < 0))
+#define SIGN_OF(x)   (((x) > 0) - ((x) < 0))
 #include "ops/math/number_loops.inc.c"
 
-#define T uint8_t
-#define W uint32_t
-#define FN(name) u8_##name
+#define T            uint8_t
+#define W            uint32_t
+#define FN(name)     u8_##name
 #define MAGNITUDE(x) (x)
-#define SIGN_OF(x) ((x) > 0)
+#define SIGN_OF(x)   ((x) > 0)
 #include "ops/math/number_loops.inc.c"
 
 // ---- Kernels ------------------------------------------------------------------------------------
@@ -98,8 +98,13 @@ static void unary_range(void *arg, int64_t begin, int64_t end)
     const mu_view *in = &job->kernel->in[0], *out = &job->kernel->out[0];
     const void *from = (const char *)in->data + (size_t)begin * mu_dtype_bytes(in->dtype);
     void *to = (char *)out->data + (size_t)begin * mu_dtype_bytes(out->dtype);
-    const mu_float16_run run = {.in_dtype = in->dtype, .out_dtype = out->dtype, .n_in = 1, .in = {from}, .step = {1},
-                                .out = to, .n = end - begin};
+    const mu_float16_run run = {.in_dtype = in->dtype,
+                                .out_dtype = out->dtype,
+                                .n_in = 1,
+                                .in = {from},
+                                .step = {1},
+                                .out = to,
+                                .n = end - begin};
     if (in->dtype == MU_F16 || in->dtype == MU_BF16)
         mu__in_f32(&run, run_in_f32, arg);
     else
@@ -115,10 +120,7 @@ static mu_status run_unary(const mu_kernel *k, loop1 *loop)
     return MU_OK;
 }
 
-static mu_status real_run(const mu_kernel *k)
-{
-    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_real : f32_real);
-}
+static mu_status real_run(const mu_kernel *k) { return run_unary(k, k->in[0].dtype == MU_F64 ? f64_real : f32_real); }
 
 static mu_status predicate_run(const mu_kernel *k)
 {
@@ -140,21 +142,36 @@ static mu_status number_run(const mu_kernel *k)
 
 // Functions that `kernels` has vectorised.
 static const mu_math fast[] = {
-    [MU_UNARY_EXP] = MU_MATH_EXP, [MU_UNARY_EXPM1] = MU_MATH_EXPM1,
-    [MU_UNARY_LOG] = MU_MATH_LOG, [MU_UNARY_LOG1P] = MU_MATH_LOG1P,
-    [MU_UNARY_ERF] = MU_MATH_ERF, [MU_UNARY_ERFC] = MU_MATH_ERFC,
-    [MU_UNARY_LGAMMA] = MU_MATH_LGAMMA, [MU_UNARY_DIGAMMA] = MU_MATH_DIGAMMA,
-    [MU_UNARY_SIN] = MU_MATH_SIN, [MU_UNARY_COS] = MU_MATH_COS,
-    [MU_UNARY_TAN] = MU_MATH_TAN, [MU_UNARY_ASIN] = MU_MATH_ASIN,
-    [MU_UNARY_ACOS] = MU_MATH_ACOS, [MU_UNARY_ATAN] = MU_MATH_ATAN,
-    [MU_UNARY_SINH] = MU_MATH_SINH, [MU_UNARY_COSH] = MU_MATH_COSH,
-    [MU_UNARY_TANH] = MU_MATH_TANH, [MU_UNARY_ASINH] = MU_MATH_ASINH,
-    [MU_UNARY_ACOSH] = MU_MATH_ACOSH, [MU_UNARY_ATANH] = MU_MATH_ATANH,
-    [MU_UNARY_SIGMOID] = MU_MATH_SIGMOID, [MU_UNARY_LOG_SIGMOID] = MU_MATH_LOG_SIGMOID,
-    [MU_UNARY_SOFTPLUS] = MU_MATH_SOFTPLUS, [MU_UNARY_ELU] = MU_MATH_ELU,
-    [MU_UNARY_SELU] = MU_MATH_SELU, [MU_UNARY_GELU] = MU_MATH_GELU,
-    [MU_UNARY_GELU_TANH] = MU_MATH_GELU_TANH, [MU_UNARY_SILU] = MU_MATH_SILU,
-    [MU_UNARY_MISH] = MU_MATH_MISH, [MU_UNARY_SQRT] = MU_MATH_SQRT,
+    [MU_UNARY_EXP] = MU_MATH_EXP,
+    [MU_UNARY_EXPM1] = MU_MATH_EXPM1,
+    [MU_UNARY_LOG] = MU_MATH_LOG,
+    [MU_UNARY_LOG1P] = MU_MATH_LOG1P,
+    [MU_UNARY_ERF] = MU_MATH_ERF,
+    [MU_UNARY_ERFC] = MU_MATH_ERFC,
+    [MU_UNARY_LGAMMA] = MU_MATH_LGAMMA,
+    [MU_UNARY_DIGAMMA] = MU_MATH_DIGAMMA,
+    [MU_UNARY_SIN] = MU_MATH_SIN,
+    [MU_UNARY_COS] = MU_MATH_COS,
+    [MU_UNARY_TAN] = MU_MATH_TAN,
+    [MU_UNARY_ASIN] = MU_MATH_ASIN,
+    [MU_UNARY_ACOS] = MU_MATH_ACOS,
+    [MU_UNARY_ATAN] = MU_MATH_ATAN,
+    [MU_UNARY_SINH] = MU_MATH_SINH,
+    [MU_UNARY_COSH] = MU_MATH_COSH,
+    [MU_UNARY_TANH] = MU_MATH_TANH,
+    [MU_UNARY_ASINH] = MU_MATH_ASINH,
+    [MU_UNARY_ACOSH] = MU_MATH_ACOSH,
+    [MU_UNARY_ATANH] = MU_MATH_ATANH,
+    [MU_UNARY_SIGMOID] = MU_MATH_SIGMOID,
+    [MU_UNARY_LOG_SIGMOID] = MU_MATH_LOG_SIGMOID,
+    [MU_UNARY_SOFTPLUS] = MU_MATH_SOFTPLUS,
+    [MU_UNARY_ELU] = MU_MATH_ELU,
+    [MU_UNARY_SELU] = MU_MATH_SELU,
+    [MU_UNARY_GELU] = MU_MATH_GELU,
+    [MU_UNARY_GELU_TANH] = MU_MATH_GELU_TANH,
+    [MU_UNARY_SILU] = MU_MATH_SILU,
+    [MU_UNARY_MISH] = MU_MATH_MISH,
+    [MU_UNARY_SQRT] = MU_MATH_SQRT,
     [MU_UNARY_RSQRT] = MU_MATH_RSQRT,
 };
 
@@ -168,10 +185,7 @@ static void f64_math(int variant, double alpha, const void *in, void *out, int64
     mu__kernels()->math_f64(fast[variant], alpha, in, out, n);
 }
 
-static mu_status math_run(const mu_kernel *k)
-{
-    return run_unary(k, k->in[0].dtype == MU_F64 ? f64_math : f32_math);
-}
+static mu_status math_run(const mu_kernel *k) { return run_unary(k, k->in[0].dtype == MU_F64 ? f64_math : f32_math); }
 
 static mu_status predicate_infer(mu_infer *infer)
 {
@@ -202,22 +216,15 @@ static const mu_sample samples_above_one[] = {
     {0},
 };
 
-#define UNARY(text, which, allowed, kernel, inputs)                                                             \
-    .name = text, .variant = MU_UNARY_##which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,              \
-    .dtypes = allowed, .in_place = 1, .infer = mu__infer_same, .ref = mu__unary_ref, .cpu = {.run = kernel},    \
-    .samples = inputs
+#define UNARY(text, which, allowed, kernel, inputs)                                                                  \
+    .name = text, .variant = MU_UNARY_##which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = allowed, \
+    .in_place = 1, .infer = mu__infer_same, .ref = mu__unary_ref, .cpu = {.run = kernel}, .samples = inputs
 
-#define FORMULA .lower = mu__lower_formula  // StableHLO has no single operation for it
+#define FORMULA .lower = mu__lower_formula // StableHLO has no single operation for it
 
-static mu_tensor *times(const mu_grad *g, mu_tensor *derivative)
-{
-    return mu_multiply(g->dy, derivative);
-}
+static mu_tensor *times(const mu_grad *g, mu_tensor *derivative) { return mu_multiply(g->dy, derivative); }
 
-static mu_tensor *plus(mu_tensor *x, double value)
-{
-    return mu_add(x, mu__scalar_like(x, value));
-}
+static mu_tensor *plus(mu_tensor *x, double value) { return mu_add(x, mu__scalar_like(x, value)); }
 
 // ---- All number types ---------------------------------------------------------------------------
 
@@ -271,48 +278,48 @@ static mu_tensor *exp_grad(mu_grad *g, int i)
     (void)i;
     return times(g, g->y[0]);
 }
-const mu_op mu_op_exp = {UNARY("exp", EXP, MU_FLOATS, math_run, samples_real),
-                         .grad = exp_grad, .hlo = "stablehlo.exponential"};
+const mu_op mu_op_exp = {UNARY("exp", EXP, MU_FLOATS, math_run, samples_real), .grad = exp_grad,
+                         .hlo = "stablehlo.exponential"};
 
 static mu_tensor *expm1_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu_exp(g->x[0]));
 }
-const mu_op mu_op_expm1 = {UNARY("expm1", EXPM1, MU_FLOATS, math_run, samples_real),
-                           .grad = expm1_grad, .hlo = "stablehlo.exponential_minus_one"};
+const mu_op mu_op_expm1 = {UNARY("expm1", EXPM1, MU_FLOATS, math_run, samples_real), .grad = expm1_grad,
+                           .hlo = "stablehlo.exponential_minus_one"};
 
 static mu_tensor *log_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, g->x[0]);
 }
-const mu_op mu_op_log = {UNARY("log", LOG, MU_FLOATS, math_run, samples_positive),
-                         .grad = log_grad, .hlo = "stablehlo.log"};
+const mu_op mu_op_log = {UNARY("log", LOG, MU_FLOATS, math_run, samples_positive), .grad = log_grad,
+                         .hlo = "stablehlo.log"};
 
 static mu_tensor *log1p_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(g->dy, plus(g->x[0], 1));
 }
-const mu_op mu_op_log1p = {UNARY("log1p", LOG1P, MU_FLOATS, math_run, samples_positive),
-                           .grad = log1p_grad, .hlo = "stablehlo.log_plus_one"};
+const mu_op mu_op_log1p = {UNARY("log1p", LOG1P, MU_FLOATS, math_run, samples_positive), .grad = log1p_grad,
+                           .hlo = "stablehlo.log_plus_one"};
 
 static mu_tensor *sqrt_grad(mu_grad *g, int i)
 {
     (void)i;
     return mu_divide(mu__scale(g->dy, 0.5), g->y[0]);
 }
-const mu_op mu_op_sqrt = {UNARY("sqrt", SQRT, MU_FLOATS, math_run, samples_positive),
-                          .grad = sqrt_grad, .hlo = "stablehlo.sqrt"};
+const mu_op mu_op_sqrt = {UNARY("sqrt", SQRT, MU_FLOATS, math_run, samples_positive), .grad = sqrt_grad,
+                          .hlo = "stablehlo.sqrt"};
 
 static mu_tensor *rsqrt_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu__scale(mu_multiply(g->y[0], mu_square(g->y[0])), -0.5));
 }
-const mu_op mu_op_rsqrt = {UNARY("rsqrt", RSQRT, MU_FLOATS, math_run, samples_positive),
-                           .grad = rsqrt_grad, .hlo = "stablehlo.rsqrt"};
+const mu_op mu_op_rsqrt = {UNARY("rsqrt", RSQRT, MU_FLOATS, math_run, samples_positive), .grad = rsqrt_grad,
+                           .hlo = "stablehlo.rsqrt"};
 
 static mu_tensor *reciprocal_grad(mu_grad *g, int i)
 {
@@ -337,16 +344,16 @@ static mu_tensor *lgamma_grad(mu_grad *g, int i)
     (void)i;
     return times(g, mu_digamma(g->x[0]));
 }
-const mu_op mu_op_lgamma = {UNARY("lgamma", LGAMMA, MU_FLOATS, math_run, samples_positive),
-                            FORMULA, .grad = lgamma_grad};
+const mu_op mu_op_lgamma = {UNARY("lgamma", LGAMMA, MU_FLOATS, math_run, samples_positive), FORMULA,
+                            .grad = lgamma_grad};
 
 static mu_tensor *digamma_grad(mu_grad *g, int i)
 {
     (void)i;
     return times(g, mu__apply1(&mu_op_trigamma, NULL, g->x[0]));
 }
-const mu_op mu_op_digamma = {UNARY("digamma", DIGAMMA, MU_FLOATS, math_run, samples_positive),
-                             FORMULA, .grad = digamma_grad};
+const mu_op mu_op_digamma = {UNARY("digamma", DIGAMMA, MU_FLOATS, math_run, samples_positive), FORMULA,
+                             .grad = digamma_grad};
 
 static mu_tensor *trigamma_grad(mu_grad *g, int i)
 {
@@ -359,8 +366,8 @@ static const mu_sample samples_trigamma[] = {
     {.n_in = 1, .in = {MU_DIMS(0)}},
     {0},
 };
-const mu_op mu_op_trigamma = {UNARY("trigamma", TRIGAMMA, MU_FLOATS, real_run, samples_trigamma),
-                              .grad = trigamma_grad, .lower = mu__lower_formula};
+const mu_op mu_op_trigamma = {UNARY("trigamma", TRIGAMMA, MU_FLOATS, real_run, samples_trigamma), .grad = trigamma_grad,
+                              .lower = mu__lower_formula};
 
 // ---- Trigonometry -------------------------------------------------------------------------------
 
@@ -479,16 +486,16 @@ static mu_tensor *softsign_grad(mu_grad *g, int i)
     (void)i;
     return mu_divide(g->dy, mu_square(plus(mu_abs(g->x[0]), 1)));
 }
-const mu_op mu_op_softsign = {UNARY("softsign", SOFTSIGN, MU_FLOATS, real_run, samples_real),
-                              .grad = softsign_grad, .lower = mu__lower_activation};
+const mu_op mu_op_softsign = {UNARY("softsign", SOFTSIGN, MU_FLOATS, real_run, samples_real), .grad = softsign_grad,
+                              .lower = mu__lower_activation};
 
 static mu_tensor *relu_rule(mu_grad *g, int i)
 {
     (void)i;
     return mu__apply2(&mu_op_relu_grad, NULL, g->dy, g->y[0]);
 }
-const mu_op mu_op_relu = {UNARY("relu", RELU, MU_FLOATS, real_run, samples_real),
-                          .grad = relu_rule, .lower = mu__lower_relu};
+const mu_op mu_op_relu = {UNARY("relu", RELU, MU_FLOATS, real_run, samples_real), .grad = relu_rule,
+                          .lower = mu__lower_relu};
 
 // dy where low < x < high, else 0.
 static mu_tensor *between(const mu_grad *g, double low, double high, mu_tensor *inside)
@@ -503,8 +510,8 @@ static mu_tensor *relu6_grad(mu_grad *g, int i)
     (void)i;
     return between(g, 0, 6, g->dy);
 }
-const mu_op mu_op_relu6 = {UNARY("relu6", RELU6, MU_FLOATS, real_run, samples_real),
-                           .grad = relu6_grad, .lower = mu__lower_activation};
+const mu_op mu_op_relu6 = {UNARY("relu6", RELU6, MU_FLOATS, real_run, samples_real), .grad = relu6_grad,
+                           .lower = mu__lower_activation};
 
 static mu_tensor *hard_sigmoid_grad(mu_grad *g, int i)
 {
@@ -512,8 +519,7 @@ static mu_tensor *hard_sigmoid_grad(mu_grad *g, int i)
     return between(g, -3, 3, mu__scale(g->dy, 1.0 / 6));
 }
 const mu_op mu_op_hard_sigmoid = {UNARY("hard_sigmoid", HARD_SIGMOID, MU_FLOATS, real_run, samples_real),
-                                  .grad = hard_sigmoid_grad,
-                                  .lower = mu__lower_activation};
+                                  .grad = hard_sigmoid_grad, .lower = mu__lower_activation};
 
 static mu_tensor *where_negative(const mu_grad *g, mu_tensor *negative, mu_tensor *other)
 {
@@ -543,11 +549,8 @@ static mu_tensor *elu_grad(mu_grad *g, int i)
     (void)i;
     return where_negative(g, times(g, plus(g->y[0], ((const mu_alpha_attrs *)g->attrs)->alpha)), g->dy);
 }
-const mu_op mu_op_elu = {UNARY("elu", ELU, MU_FLOATS, math_run, samples_alpha),
-                         .attrs_bytes = sizeof(mu_alpha_attrs),
-                         .attrs = alpha_attrs,
-                         .grad = elu_grad,
-                         .lower = mu__lower_activation};
+const mu_op mu_op_elu = {UNARY("elu", ELU, MU_FLOATS, math_run, samples_alpha), .attrs_bytes = sizeof(mu_alpha_attrs),
+                         .attrs = alpha_attrs, .grad = elu_grad, .lower = mu__lower_activation};
 
 static mu_tensor *selu_grad(mu_grad *g, int i)
 {
@@ -592,10 +595,9 @@ const mu_op mu_op_mish = {UNARY("mish", MISH, MU_FLOATS, math_run, samples_real)
 
 // ---- Tests of elements --------------------------------------------------------------------------
 
-#define PREDICATE(text, which)                                                                            \
-    .name = text, .variant = MU_UNARY_##which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,         \
-    .dtypes = MU_FLOATS, .infer = predicate_infer, .ref = mu__unary_ref, .cpu = {.run = predicate_run},   \
-    .samples = samples_real
+#define PREDICATE(text, which)                                                                                         \
+    .name = text, .variant = MU_UNARY_##which, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_FLOATS, \
+    .infer = predicate_infer, .ref = mu__unary_ref, .cpu = {.run = predicate_run}, .samples = samples_real
 
 const mu_op mu_op_is_nan = {PREDICATE("is_nan", IS_NAN), .lower = mu__lower_predicate};
 const mu_op mu_op_is_inf = {PREDICATE("is_inf", IS_INF), .lower = mu__lower_predicate};

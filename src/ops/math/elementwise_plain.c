@@ -48,19 +48,13 @@ static double log_gamma(double x)
     return lgamma_r(x, &sign);
 }
 
-static double sign_of(double x)
-{
-    return isnan(x) ? x : (x > 0) - (x < 0);
-}
+static double sign_of(double x) { return isnan(x) ? x : (x > 0) - (x < 0); }
 
-static double logistic(double x)
-{
-    return 1 / (1 + exp(-x));
-}
+static double logistic(double x) { return 1 / (1 + exp(-x)); }
 
 static double softplus(double x)
 {
-    return fmax(x, 0) + log1p(exp(-fabs(x)));  // log(1 + e^x) without overflow
+    return fmax(x, 0) + log1p(exp(-fabs(x))); // log(1 + e^x) without overflow
 }
 
 static double gelu(double x, bool by_tanh)

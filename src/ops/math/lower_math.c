@@ -392,6 +392,6 @@ mu_status mu__lower_derivative(mu_lowering *l)
 {
     const mu_hlo dy = mu__hlo_wide(l->emitter, l->in[0]), x = mu__hlo_wide(l->emitter, l->in[1]);
     const writer w = {l->emitter, x.spec};
-    return mu__lowered(l, 0, mu__hlo_convert(l->emitter, mul(&w, dy, derivative_of(&w, l->op, x)),
-                                             l->out[0].spec.dtype));
+    return mu__lowered(l, 0,
+                       mu__hlo_convert(l->emitter, mul(&w, dy, derivative_of(&w, l->op, x)), l->out[0].spec.dtype));
 }

@@ -3,12 +3,12 @@
 // T: the element type; W: the unsigned type in which its integers wrap around (T itself for floats); FN(name): the name
 // of this instance; MAGNITUDE(x), SIGN(x).
 
-#define EACH(expression)                    \
-    MU_INDEPENDENT                          \
-    for (int64_t i = 0; i < n; i++) {       \
-        const T x = in[i];                  \
-        out[i] = (expression);              \
-    }                                       \
+#define EACH(expression)              \
+    MU_INDEPENDENT                    \
+    for (int64_t i = 0; i < n; i++) { \
+        const T x = in[i];            \
+        out[i] = (expression);        \
+    }                                 \
     break
 
 MU_PER_ISA(FN(number), (int variant, double alpha, const void *from, void *to, int64_t n),

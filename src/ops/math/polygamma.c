@@ -16,9 +16,15 @@ void mu__polygamma_form(int order, mu_polygamma_form *form)
 {
     // Bernoulli numbers over factorials: B(2j) / (2j)!.
     static const double bernoulli[MU_POLYGAMMA_TERMS] = {
-        1.0 / 12,             -1.0 / 720,           1.0 / 30240,
-        -1.0 / 1209600,       1.0 / 47900160,       -691.0 / 1307674368000,
-        1.0 / 74724249600,    -3617.0 / 10670622842880000, 43867.0 / 5109094217170944000,
+        1.0 / 12,
+        -1.0 / 720,
+        1.0 / 30240,
+        -1.0 / 1209600,
+        1.0 / 47900160,
+        -691.0 / 1307674368000,
+        1.0 / 74724249600,
+        -3617.0 / 10670622842880000,
+        43867.0 / 5109094217170944000,
         -174611.0 / 802857662698291200000.0,
     };
     double rising = order;
@@ -132,9 +138,19 @@ static const mu_sample samples[] = {
     {0},
 };
 const mu_op mu_op_polygamma = {
-    .name = "polygamma", .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_FLOATS, .in_place = 1,
-    .attrs_bytes = sizeof(mu_polygamma_attrs), .attrs = fields, .infer = polygamma_infer, .grad = polygamma_grad,
-    .ref = polygamma_ref, .lower = mu__lower_polygamma, .samples = samples,
+    .name = "polygamma",
+    .n_in = 1,
+    .n_out = 1,
+    .flags = MU_OP_ELEMENTWISE,
+    .dtypes = MU_FLOATS,
+    .in_place = 1,
+    .attrs_bytes = sizeof(mu_polygamma_attrs),
+    .attrs = fields,
+    .infer = polygamma_infer,
+    .grad = polygamma_grad,
+    .ref = polygamma_ref,
+    .lower = mu__lower_polygamma,
+    .samples = samples,
 };
 
 mu_tensor *mu_polygamma(int order, mu_tensor *x)

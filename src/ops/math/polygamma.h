@@ -11,7 +11,7 @@
 enum { MU_POLYGAMMA_MOST = 100, MU_POLYGAMMA_STEPS = 10, MU_POLYGAMMA_TERMS = 10 };
 
 typedef struct mu_polygamma_attrs {
-    int64_t order;   // 1 to MU_POLYGAMMA_MOST; order 0 is the op digamma
+    int64_t order; // 1 to MU_POLYGAMMA_MOST; order 0 is the op digamma
 } mu_polygamma_attrs;
 
 // For large y the rest of the sum is (n-1)! / y^n (1 + n / (2 y) + tail[0] / y^2 + tail[1] / y^4 + …). With c = cot(pi

@@ -33,58 +33,58 @@ static void f64_minmax(int variant, const double *x, int64_t n, int64_t stride, 
     mu__kernels()->minmax_columns_f64(variant == MIN, x, out, n, stride, width);
 }
 
-#define T float
-#define S float
+#define T        float
+#define S        float
 #define FN(name) f32_##name
-#define MINMAX f32_minmax
+#define MINMAX   f32_minmax
 #define IS_FLOAT 1
 #include "ops/math/reduce_loops.inc.c"
 
-#define T double
-#define S double
+#define T        double
+#define S        double
 #define FN(name) f64_##name
-#define MINMAX f64_minmax
+#define MINMAX   f64_minmax
 #define IS_FLOAT 1
 #include "ops/math/reduce_loops.inc.c"
 
-#define T int64_t
-#define S uint64_t
+#define T        int64_t
+#define S        uint64_t
 #define FN(name) i64_##name
 #define IS_FLOAT 0
-#define LOWEST INT64_MIN
-#define HIGHEST INT64_MAX
+#define LOWEST   INT64_MIN
+#define HIGHEST  INT64_MAX
 #include "ops/math/reduce_loops.inc.c"
 
-#define T int32_t
-#define S uint32_t
+#define T        int32_t
+#define S        uint32_t
 #define FN(name) i32_##name
 #define IS_FLOAT 0
-#define LOWEST INT32_MIN
-#define HIGHEST INT32_MAX
+#define LOWEST   INT32_MIN
+#define HIGHEST  INT32_MAX
 #include "ops/math/reduce_loops.inc.c"
 
-#define T int16_t
-#define S uint32_t
+#define T        int16_t
+#define S        uint32_t
 #define FN(name) i16_##name
 #define IS_FLOAT 0
-#define LOWEST INT16_MIN
-#define HIGHEST INT16_MAX
+#define LOWEST   INT16_MIN
+#define HIGHEST  INT16_MAX
 #include "ops/math/reduce_loops.inc.c"
 
-#define T int8_t
-#define S uint32_t
+#define T        int8_t
+#define S        uint32_t
 #define FN(name) i8_##name
 #define IS_FLOAT 0
-#define LOWEST INT8_MIN
-#define HIGHEST INT8_MAX
+#define LOWEST   INT8_MIN
+#define HIGHEST  INT8_MAX
 #include "ops/math/reduce_loops.inc.c"
 
-#define T uint8_t
-#define S uint32_t
+#define T        uint8_t
+#define S        uint32_t
 #define FN(name) u8_##name
 #define IS_FLOAT 0
-#define LOWEST 0
-#define HIGHEST UINT8_MAX
+#define LOWEST   0
+#define HIGHEST  UINT8_MAX
 #include "ops/math/reduce_loops.inc.c"
 
 typedef void fold_loop(int variant, const void *in, int64_t n, int64_t stride, int64_t width, void *out);
@@ -98,7 +98,7 @@ typedef struct type_loops {
 } type_loops;
 
 #define LOOPS(type) \
-    (type_loops){type##_reduce, type##_cumulate, type##_divide}
+    (type_loops) { type##_reduce, type##_cumulate, type##_divide }
 
 static type_loops loops_of(mu_dtype dtype)
 {
@@ -120,7 +120,7 @@ static type_loops loops_of(mu_dtype dtype)
 typedef struct fold_job {
     int variant;
     int64_t outer, n, inner;
-    int64_t columns;  // per block
+    int64_t columns; // per block
     mu_dtype dtype;
     const void *in;
     void *out;
@@ -134,25 +134,22 @@ int64_t mu__columns_at_once(int64_t outer, int64_t inner, int64_t most, const mu
     return most;
 }
 
-static int64_t blocks_per_outer(const fold_job *job)
-{
-    return (job->inner + job->columns - 1) / job->columns;
-}
+static int64_t blocks_per_outer(const fold_job *job) { return (job->inner + job->columns - 1) / job->columns; }
 
 // Folds rows [begin, end) of float32.
 static void fold_f32_rows(int variant, const float *x, float *out, int64_t n, int64_t begin, int64_t end)
 {
-    static const mu_fold folds[] = {[SUM] = MU_FOLD_SUM, [MEAN] = MU_FOLD_SUM, [PROD] = MU_FOLD_PRODUCT,
-                                    [MAX] = MU_FOLD_GREATEST, [MIN] = MU_FOLD_LEAST};
+    static const mu_fold folds[] = {[SUM] = MU_FOLD_SUM,
+                                    [MEAN] = MU_FOLD_SUM,
+                                    [PROD] = MU_FOLD_PRODUCT,
+                                    [MAX] = MU_FOLD_GREATEST,
+                                    [MIN] = MU_FOLD_LEAST};
     mu__kernels()->fold_rows(folds[variant], x, out, n, begin, end);
     for (int64_t row = begin; row < end && variant == MEAN; row++)
         out[row] /= (float)n;
 }
 
-static bool is_minmax(int variant)
-{
-    return variant == MAX || variant == MIN;
-}
+static bool is_minmax(int variant) { return variant == MAX || variant == MIN; }
 
 static void fold_f64_rows(const fold_job *job, int64_t begin, int64_t end)
 {
@@ -174,7 +171,7 @@ static void fold_float16(const fold_job *job, const uint16_t *x, int64_t width, 
     float tile[FLOAT16_TILE + FLOAT16_COLUMNS], totals[FLOAT16_COLUMNS];
     const int64_t most = FLOAT16_TILE / width;
     const int variant = job->variant == MEAN ? SUM : job->variant;
-    int64_t held = 0;  // rows of the tile that hold the result so far
+    int64_t held = 0; // rows of the tile that hold the result so far
     for (int64_t done = 0; done < job->n || !held; done += most) {
         const int64_t rows = MU_MIN(most, job->n - done);
         if (width == job->inner)
@@ -231,8 +228,8 @@ static void fold_range(void *arg, int64_t begin, int64_t end)
 
 static void run_folds(const mu_team *team, fold_job *job)
 {
-    const int64_t most = mu__dtype_is_half(job->dtype) ? FLOAT16_COLUMNS
-                                                       : MOST_BYTES / (int64_t)mu_dtype_bytes(job->dtype);
+    const int64_t most =
+        mu__dtype_is_half(job->dtype) ? FLOAT16_COLUMNS : MOST_BYTES / (int64_t)mu_dtype_bytes(job->dtype);
     job->columns = mu__columns_at_once(job->outer, job->inner, most, team);
     int64_t items = job->outer * blocks_per_outer(job), work = job->outer * job->n * job->inner;
     mu__share_range(team, items, 1, work, fold_range, job);
@@ -241,7 +238,7 @@ static void run_folds(const mu_team *team, fold_job *job)
 // Finds [outer, n, inner] if the reduced axes (bits) are adjacent; ignores axes of size 1.
 static bool as_one_group(const mu_shape *shape, unsigned reduced, fold_job *job)
 {
-    int phase = 0;  // before, in, after the group
+    int phase = 0; // before, in, after the group
     job->outer = job->n = job->inner = 1;
     for (int axis = 0; axis < shape->rank; axis++) {
         bool in_group = reduced >> axis & 1;
@@ -474,8 +471,8 @@ static mu_tensor *minmax_grad(mu_grad *g, int i)
     for (int64_t a = 0; a < attrs->axes.n; a++)
         axes[a] = (int)attrs->axes.at[a];
     mu_tensor *is_minmax = mu_equal(g->x[0], with_axes(g, g->y[0]));
-    mu_tensor *count = mu_reduce_sum(mu_cast(is_minmax, g->dy->dtype), .axes = axes, .n_axes = (int)attrs->axes.n,
-                                     .keep_dims = true);
+    mu_tensor *count =
+        mu_reduce_sum(mu_cast(is_minmax, g->dy->dtype), .axes = axes, .n_axes = (int)attrs->axes.n, .keep_dims = true);
     mu_tensor *share = mu_multiply(mu_divide(mu__scalar_like(g->dy, 1), count), with_axes(g, g->dy));
     return mu_where(is_minmax, share, mu_multiply(share, mu__scalar_like(g->dy, 0)));
 }
@@ -525,11 +522,9 @@ static const mu_sample samples_bool[] = {
     {0},
 };
 
-#define REDUCTION(text, which, allowed, inputs)                                                             \
-    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = allowed,                                \
-    .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = reduce_attrs, .infer = reduce_infer, .ref = reduce_ref, \
-    .cpu = {.run = reduce_fast},                                                                             \
-    .samples = inputs
+#define REDUCTION(text, which, allowed, inputs)                                                                       \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = allowed, .attrs_bytes = sizeof(mu_reduce_attrs), \
+    .attrs = reduce_attrs, .infer = reduce_infer, .ref = reduce_ref, .cpu = {.run = reduce_fast}, .samples = inputs
 
 const mu_op mu_op_reduce_sum = {REDUCTION("reduce_sum", SUM, MU_NUMBERS, samples_reduce), .grad = sum_grad,
                                 .lower = mu__lower_reduce};
@@ -590,10 +585,7 @@ static mu_status sum_to_like_fast(const mu_kernel *k)
     return MU_OK;
 }
 
-static mu_tensor *sum_to_like_grad(mu_grad *g, int i)
-{
-    return i == 0 ? mu_broadcast_like(g->dy, g->x[0]) : NULL;
-}
+static mu_tensor *sum_to_like_grad(mu_grad *g, int i) { return i == 0 ? mu_broadcast_like(g->dy, g->x[0]) : NULL; }
 
 static const mu_sample samples_sum_to_like[] = {
     {.n_in = 2, .in = {MU_DIMS(4, 3, 5), MU_DIMS(3, 1)}, .no_grad = 2},
@@ -602,9 +594,17 @@ static const mu_sample samples_sum_to_like[] = {
     {0},
 };
 const mu_op mu_op_sum_to_like = {
-    .name = "sum_to_like", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .shape_only = 2, .flags = MU_OP_VIEW_IF_SAME,
+    .name = "sum_to_like",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_NUMBERS,
+    .shape_only = 2,
+    .flags = MU_OP_VIEW_IF_SAME,
     .infer = sum_to_like_infer,
-    .grad = sum_to_like_grad, .ref = sum_to_like_ref, .cpu = {.run = sum_to_like_fast}, .samples = samples_sum_to_like,
+    .grad = sum_to_like_grad,
+    .ref = sum_to_like_ref,
+    .cpu = {.run = sum_to_like_fast},
+    .samples = samples_sum_to_like,
     .lower = mu__lower_sum_to_like,
 };
 mu_tensor *mu_sum_to_like(mu_tensor *x, mu_tensor *like)
@@ -656,8 +656,12 @@ static mu_status running_fast(const mu_kernel *k)
     const mu_cumulate_attrs *attrs = k->attrs;
     if (mu__dtype_is_half(k->in[0].dtype))
         return mu__run_as_f32(k, running_fast);
-    fold_job job = {.variant = k->op->variant, .dtype = k->in[0].dtype, .in = k->in[0].data, .out = k->out[0].data,
-                    .exclusive = attrs->exclusive, .backward = attrs->reverse};
+    fold_job job = {.variant = k->op->variant,
+                    .dtype = k->in[0].dtype,
+                    .in = k->in[0].data,
+                    .out = k->out[0].data,
+                    .exclusive = attrs->exclusive,
+                    .backward = attrs->reverse};
     split_at_axis(&k->in[0].shape, attrs->axis, &job);
     job.columns = COLUMNS;
     if (job.n > 0)
@@ -736,10 +740,10 @@ static const mu_sample samples_cumulate[] = {
     {.n_in = 1, .in = {MU_DIMS(0, 5)}, .attrs = &along_0, .low = {0.5}, .high = {2}},
     {0},
 };
-#define CUMULATE(text, which)                                                                                 \
-    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_NUMBERS,                               \
-    .attrs_bytes = sizeof(mu_cumulate_attrs), .attrs = cumulate_attrs, .infer = running_infer,                 \
-    .ref = running_ref, .cpu = {.run = running_fast}, .samples = samples_cumulate, .lower = mu__lower_cumulate
+#define CUMULATE(text, which)                                                                                      \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_NUMBERS,                                   \
+    .attrs_bytes = sizeof(mu_cumulate_attrs), .attrs = cumulate_attrs, .infer = running_infer, .ref = running_ref, \
+    .cpu = {.run = running_fast}, .samples = samples_cumulate, .lower = mu__lower_cumulate
 
 static mu_tensor *cumulate(const mu_op *op, mu_tensor *x, int axis, bool exclusive, bool reverse)
 {

@@ -5,6 +5,8 @@
 // columns], reduced over its rows; a plain row has width 1. The order of all additions depends on n and width alone.
 
 // Folds n elements. Floats use four times sixteen running totals per block of 1024; blocks are combined pairwise.
+// clang-format would take the operator `combine` for a function.
+// clang-format off
 #if IS_FLOAT
 #define FOLD_ROW(name, start, combine)                                                      \
     MU_PER_ISA_RESULT(S, FN(name), (const T *x, int64_t n), (x, n))                         \
@@ -48,6 +50,7 @@
         return total;                                                                       \
     }
 #endif
+// clang-format on
 FOLD_ROW(sum_row, 0, +)
 FOLD_ROW(product_row, 1, *)
 #undef FOLD_ROW
@@ -123,37 +126,36 @@ enum { FN(LANES) = 256 / sizeof(T) };
         out[0] = total;                                             \
     } while (0)
 #else
-#define FOLD_ROW(start, expression)               \
-    do {                                          \
-        T total = (T)(start);                     \
-        for (int64_t i = 0; i < n; i++) {         \
-            const T a = total, b = x[i];          \
-            total = (T)(expression);              \
-        }                                         \
-        out[0] = total;                           \
+#define FOLD_ROW(start, expression)       \
+    do {                                  \
+        T total = (T)(start);             \
+        for (int64_t i = 0; i < n; i++) { \
+            const T a = total, b = x[i];  \
+            total = (T)(expression);      \
+        }                                 \
+        out[0] = total;                   \
     } while (0)
 #endif
 // Folds four rows at a time. One statement per row, so that compilers vectorise.
-#define TAKE(k, expression)         \
-    b = x[(i + (k)) * stride + j];  \
+#define TAKE(k, expression)        \
+    b = x[(i + (k)) * stride + j]; \
     a = (T)(expression);
-#define EACH_COLUMN(steps)                    \
-    for (int64_t j = 0; j < width; j++) {     \
-        T a = totals[j], b;                   \
-        steps                                 \
-        totals[j] = a;                        \
+#define EACH_COLUMN(steps)                \
+    for (int64_t j = 0; j < width; j++) { \
+        T a = totals[j], b;               \
+        steps totals[j] = a;              \
     }
-#define FOLD_COLUMNS(start, expression)                                                                              \
-    do {                                                                                                             \
-        T totals[MOST_BYTES / sizeof(T)];                                                                            \
-        int64_t i = 0;                                                                                               \
-        for (int64_t j = 0; j < width; j++)                                                                          \
-            totals[j] = (T)(start);                                                                                  \
-        for (; i + 4 <= n; i += 4)                                                                                   \
-            EACH_COLUMN(TAKE(0, expression) TAKE(1, expression) TAKE(2, expression) TAKE(3, expression))             \
-        for (; i < n; i++)                                                                                           \
-            EACH_COLUMN(TAKE(0, expression))                                                                         \
-        memcpy(out, totals, (size_t)width * sizeof *out);                                                            \
+#define FOLD_COLUMNS(start, expression)                                                                  \
+    do {                                                                                                 \
+        T totals[MOST_BYTES / sizeof(T)];                                                                \
+        int64_t i = 0;                                                                                   \
+        for (int64_t j = 0; j < width; j++)                                                              \
+            totals[j] = (T)(start);                                                                      \
+        for (; i + 4 <= n; i += 4)                                                                       \
+            EACH_COLUMN(TAKE(0, expression) TAKE(1, expression) TAKE(2, expression) TAKE(3, expression)) \
+        for (; i < n; i++)                                                                               \
+            EACH_COLUMN(TAKE(0, expression))                                                             \
+        memcpy(out, totals, (size_t)width * sizeof *out);                                                \
     } while (0)
 #define FOLD(start, expression)              \
     do {                                     \
@@ -222,8 +224,8 @@ static void FN(divide)(void *sums, int64_t n, int64_t count)
 
 // Cumulative sums or products over n rows of `width` columns, with rows `step` apart; exclusive: without the own
 // element.
-MU_PER_ISA(FN(cumulate), (int variant, const void *from, int64_t n, int64_t step, int64_t width, bool exclusive,
-           void *to),
+MU_PER_ISA(FN(cumulate),
+           (int variant, const void *from, int64_t n, int64_t step, int64_t width, bool exclusive, void *to),
            (variant, from, n, step, width, exclusive, to))
 {
     const T *x = from;

@@ -16,69 +16,69 @@
 #include <muster/ops.h>
 
 enum { SQUARES, CUBES, SIZES, LARGEST, SQUARES_ABOUT, EXP_ABOUT };
-enum { PIECE = 8192, COLUMNS = 1024, ROWS = PIECE / COLUMNS };  // elements per block; its shape for columns
-enum { LANES = 64, DIRECT = 64 };  // running sums per row; row length from which sums are computed while reading
+enum { PIECE = 8192, COLUMNS = 1024, ROWS = PIECE / COLUMNS }; // elements per block; its shape for columns
+enum { LANES = 64, DIRECT = 64 }; // running sums per row; row length from which sums are computed while reading
 
 // A tensor as [outer, n, inner], reduced along n; a center is [outer, inner].
 typedef struct size_job {
     const mu_kernel *kernel;
-    const char *center;  // or NULL
+    const char *center; // or NULL
     int64_t outer, n, inner;
     _Atomic int status;
 } size_job;
 
-#define SQUARE(x) ((x) * (x))
+#define SQUARE(x)  ((x) * (x))
 #define SIZE_OF(x) ((x) < 0 ? -(x) : (x) + 0)
-#define CUBE(x) (SQUARE(x) * SIZE_OF(x))
+#define CUBE(x)    (SQUARE(x) * SIZE_OF(x))
 
-#define MAP(T, name)                                                          \
-    MU_PER_ISA(name, (int variant, const T *x, T *y, int64_t n), (variant, x, y, n))\
-    {                                                                         \
-        if (variant == SQUARES)                                               \
-            for (int64_t i = 0; i < n; i++)                                   \
-                y[i] = SQUARE(x[i]);                                          \
-        else if (variant == CUBES)                                            \
-            for (int64_t i = 0; i < n; i++)                                   \
-                y[i] = CUBE(x[i]);                                            \
-        else                                                                  \
-            for (int64_t i = 0; i < n; i++)                                   \
-                y[i] = SIZE_OF(x[i]);                                         \
+#define MAP(T, name)                                                                 \
+    MU_PER_ISA(name, (int variant, const T *x, T *y, int64_t n), (variant, x, y, n)) \
+    {                                                                                \
+        if (variant == SQUARES)                                                      \
+            for (int64_t i = 0; i < n; i++)                                          \
+                y[i] = SQUARE(x[i]);                                                 \
+        else if (variant == CUBES)                                                   \
+            for (int64_t i = 0; i < n; i++)                                          \
+                y[i] = CUBE(x[i]);                                                   \
+        else                                                                         \
+            for (int64_t i = 0; i < n; i++)                                          \
+                y[i] = SIZE_OF(x[i]);                                                \
     }
 MAP(float, map_f32)
 MAP(double, map_f64)
 
 // Writes x - center, or its square. step 0: one number for all; 1: one number per element.
-#define DIFFER(T, name)                                                                          \
-    MU_PER_ISA(name, (bool square, const T *x, const T *center, int64_t step, T *y, int64_t n),  \
-               (square, x, center, step, y, n))                                                  \
-    {                                                                                            \
-        if (step == 0)                                                                           \
-            for (int64_t i = 0; i < n; i++)                                                      \
-                y[i] = x[i] - center[0];                                                         \
-        else                                                                                     \
-            for (int64_t i = 0; i < n; i++)                                                      \
-                y[i] = x[i] - center[i];                                                         \
-        for (int64_t i = 0; square && i < n; i++)                                                \
-            y[i] = SQUARE(y[i]);                                                                 \
+#define DIFFER(T, name)                                                                         \
+    MU_PER_ISA(name, (bool square, const T *x, const T *center, int64_t step, T *y, int64_t n), \
+               (square, x, center, step, y, n))                                                 \
+    {                                                                                           \
+        if (step == 0)                                                                          \
+            for (int64_t i = 0; i < n; i++)                                                     \
+                y[i] = x[i] - center[0];                                                        \
+        else                                                                                    \
+            for (int64_t i = 0; i < n; i++)                                                     \
+                y[i] = x[i] - center[i];                                                        \
+        for (int64_t i = 0; square && i < n; i++)                                               \
+            y[i] = SQUARE(y[i]);                                                                \
     }
 DIFFER(float, differ_f32)
 DIFFER(double, differ_f64)
 
 // Sums the terms of n elements in many lanes.
-#define SUM(T, name, MADE)                                                    \
-    MU_PER_ISA(name, (const T *x, T *y, int64_t n), (x, y, n))                \
-    {                                                                         \
-        T lanes[LANES] = {0}, sum = 0;                                        \
-        int64_t i = 0;                                                        \
-        for (; i + LANES <= n; i += LANES)                                    \
-            for (int lane = 0; lane < LANES; lane++)                          \
-                lanes[lane] += MADE(x[i + lane]);                             \
-        for (; i < n; i++)                                                    \
-            sum += MADE(x[i]);                                                \
-        for (int half = LANES / 2; half > 0; half /= 2)                       \
-            for (int lane = 0; lane < half; lane++)                           \
-                lanes[lane] += lanes[lane + half];                            \
-        *y = lanes[0] + sum;                                                  \
+#define SUM(T, name, MADE)                                     \
+    MU_PER_ISA(name, (const T *x, T *y, int64_t n), (x, y, n)) \
+    {                                                          \
+        T lanes[LANES] = {0}, sum = 0;                         \
+        int64_t i = 0;                                         \
+        for (; i + LANES <= n; i += LANES)                     \
+            for (int lane = 0; lane < LANES; lane++)           \
+                lanes[lane] += MADE(x[i + lane]);              \
+        for (; i < n; i++)                                     \
+            sum += MADE(x[i]);                                 \
+        for (int half = LANES / 2; half > 0; half /= 2)        \
+            for (int lane = 0; lane < half; lane++)            \
+                lanes[lane] += lanes[lane + half];             \
+        *y = lanes[0] + sum;                                   \
     }
 SUM(float, squares_f32, SQUARE)
 SUM(double, squares_f64, SQUARE)
@@ -157,10 +157,7 @@ static mu_status fold(const mu_kernel *k, void *from, int64_t rows, int64_t colu
 }
 
 // Whether the sum can be computed while the row is read.
-static bool is_direct(const mu_kernel *k)
-{
-    return k->op->variant < LARGEST;
-}
+static bool is_direct(const mu_kernel *k) { return k->op->variant < LARGEST; }
 
 // Computes and folds one block of a row.
 static mu_status fold_piece(const size_job *j, const char *x, const char *center, int64_t n, char *piece, char *y)
@@ -274,7 +271,8 @@ static mu_status size_fast(const mu_kernel *k)
         return mu__run_as_f32(k, size_fast);
     if (axes->n > 0 && axes->at[axes->n - 1] != behind - 1)
         return reduce_whole(k);
-    size_job job = {.kernel = k, .center = k->n_in > 1 ? k->in[1].data : NULL,
+    size_job job = {.kernel = k,
+                    .center = k->n_in > 1 ? k->in[1].data : NULL,
                     .outer = mu__elements_between(shape, 0, first),
                     .n = mu__elements_between(shape, first, behind),
                     .inner = mu__elements_between(shape, behind, shape->rank)};
@@ -302,7 +300,7 @@ static mu_status size_ref(const mu_kernel *k)
     const int variant = k->op->variant;
     mu_view totals = k->out[0], center = k->n_in > 1 ? k->in[1] : k->out[0];
     mu_totals sums;
-    totals.shape = x->shape;  // with size 1 at the reduced axes
+    totals.shape = x->shape; // with size 1 at the reduced axes
     for (int64_t i = 0; i < ((const mu_reduce_attrs *)k->attrs)->axes.n; i++)
         totals.shape.dims[((const mu_reduce_attrs *)k->attrs)->axes.at[i]] = 1;
     center.shape = totals.shape;
@@ -319,10 +317,7 @@ static mu_status size_ref(const mu_kernel *k)
     return MU_OK;
 }
 
-static mu_status size_infer(mu_infer *infer)
-{
-    return mu_op_reduce_sum.infer(infer);
-}
+static mu_status size_infer(mu_infer *infer) { return mu_op_reduce_sum.infer(infer); }
 
 // Inputs (x, center). The axes must be adjacent, because they are walked as one.
 static mu_status about_infer(mu_infer *infer)
@@ -367,7 +362,7 @@ static mu_tensor *size_grad(mu_grad *g, int i)
         return mu_multiply(mu_sign(x), dy);
     for (int64_t a = 0; a < attrs->axes.n; a++)
         axes[a] = (int)attrs->axes.at[a];
-    mu_tensor *is_largest = mu_cast(mu_equal(mu_abs(x), with_axes_back(g, g->y[0])), dy->dtype);  // ties share it
+    mu_tensor *is_largest = mu_cast(mu_equal(mu_abs(x), with_axes_back(g, g->y[0])), dy->dtype); // ties share it
     mu_tensor *count = mu_reduce_sum(is_largest, .axes = axes, .n_axes = (int)attrs->axes.n, .keep_dims = true);
     return mu_multiply(mu_multiply(mu_sign(x), is_largest), mu_divide(dy, count));
 }
@@ -398,19 +393,15 @@ static const mu_attr_spec size_fields[] = {
 static const mu_reduce_attrs over_none = {{0, {0}}, false}, over_0 = {{1, {0}}, false}, over_1 = {{1, {1}}, true},
                              over_02 = {{2, {0, 2}}, false}, over_01 = {{2, {0, 1}}, false};
 static const mu_sample samples_size[] = {
-    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &over_0},
-    {.n_in = 1, .in = {MU_DIMS(37, 3)}, .attrs = &over_0},
-    {.n_in = 1, .in = {MU_DIMS(3, 37)}, .attrs = &over_1},
-    {.n_in = 1, .in = {MU_DIMS(3, 5, 2)}, .attrs = &over_02},
-    {.n_in = 1, .in = {MU_DIMS(3, 7)}, .attrs = &over_01},
-    {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &over_0},
-    {.n_in = 1, .in = {MU_DIMS(2, 3)}, .attrs = &over_none},
-    {0},
+    {.n_in = 1, .in = {MU_DIMS(3, 5)}, .attrs = &over_0},    {.n_in = 1, .in = {MU_DIMS(37, 3)}, .attrs = &over_0},
+    {.n_in = 1, .in = {MU_DIMS(3, 37)}, .attrs = &over_1},   {.n_in = 1, .in = {MU_DIMS(3, 5, 2)}, .attrs = &over_02},
+    {.n_in = 1, .in = {MU_DIMS(3, 7)}, .attrs = &over_01},   {.n_in = 1, .in = {MU_DIMS(3, 0)}, .attrs = &over_0},
+    {.n_in = 1, .in = {MU_DIMS(2, 3)}, .attrs = &over_none}, {0},
 };
 
-#define SIZE(text, which)                                                                                        \
-    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS,                                  \
-    .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = size_fields, .infer = size_infer, .grad = size_grad,       \
+#define SIZE(text, which)                                                                                 \
+    .name = text, .variant = which, .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS,                           \
+    .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = size_fields, .infer = size_infer, .grad = size_grad, \
     .ref = size_ref, .cpu = {.run = size_fast}, .samples = samples_size, .lower = mu__lower_reduce
 
 const mu_op mu_op_reduce_squares = {SIZE("reduce_squares", SQUARES)};
@@ -428,9 +419,9 @@ static const mu_sample samples_about[] = {
     {0},
 };
 
-#define ABOUT(text, which)                                                                                       \
+#define ABOUT(text, which)                                                                                        \
     .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_F32) | MU_DTYPE_BIT(MU_F64), \
-    .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = size_fields, .infer = about_infer, .grad = about_grad,      \
+    .attrs_bytes = sizeof(mu_reduce_attrs), .attrs = size_fields, .infer = about_infer, .grad = about_grad,       \
     .ref = size_ref, .cpu = {.run = size_fast}, .samples = samples_about, .lower = mu__lower_reduce_about
 
 const mu_op mu_op_reduce_squares_about = {ABOUT("reduce_squares_about", SQUARES_ABOUT)};

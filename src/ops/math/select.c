@@ -18,16 +18,16 @@ typedef struct select_part {
     int64_t step[3];
 } select_part;
 
-#define T uint8_t
+#define T        uint8_t
 #define FN(name) name##_8
 #include "ops/math/select_loops.inc.c"
-#define T uint16_t
+#define T        uint16_t
 #define FN(name) name##_16
 #include "ops/math/select_loops.inc.c"
-#define T uint32_t
+#define T        uint32_t
 #define FN(name) name##_32
 #include "ops/math/select_loops.inc.c"
-#define T uint64_t
+#define T        uint64_t
 #define FN(name) name##_64
 #include "ops/math/select_loops.inc.c"
 
@@ -40,8 +40,10 @@ static void select_row(void *arg, const mu_walk *walk, const int64_t *at, int64_
         part.step[i] = walk->strides[i][walk->rank - 1];
         part.in[i] = (const char *)k->in[i].data + (size_t)at[i] * (i == 0 ? 1 : bytes);
     }
-    (bytes == 1 ? make_8 : bytes == 2 ? make_16 : bytes == 4 ? make_32 : make_64)(
-        &part, n, (char *)k->out[0].data + (size_t)out_at * bytes);
+    (bytes == 1   ? make_8
+     : bytes == 2 ? make_16
+     : bytes == 4 ? make_32
+                  : make_64)(&part, n, (char *)k->out[0].data + (size_t)out_at * bytes);
 }
 
 static mu_status where_run(const mu_kernel *k)
@@ -88,8 +90,17 @@ static const mu_sample samples_where[] = {
     {0},
 };
 const mu_op mu_op_where = {
-    .name = "where", .n_in = 3, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .dtypes = MU_BOOLS, .in_place = 6,
-    .infer = where_infer, .grad = where_grad, .ref = where_ref, .cpu = {.run = where_run}, .hlo = "stablehlo.select",
+    .name = "where",
+    .n_in = 3,
+    .n_out = 1,
+    .flags = MU_OP_ELEMENTWISE,
+    .dtypes = MU_BOOLS,
+    .in_place = 6,
+    .infer = where_infer,
+    .grad = where_grad,
+    .ref = where_ref,
+    .cpu = {.run = where_run},
+    .hlo = "stablehlo.select",
     .samples = samples_where,
 };
 mu_tensor *mu_where(mu_tensor *condition, mu_tensor *a, mu_tensor *b)
@@ -137,7 +148,7 @@ static mu_status cast_ref(const mu_kernel *k)
         else if (real || out->dtype == MU_F64)
             mu__write_real(out, i, real ? x : (double)whole);
         else
-            mu__write_real(out, i, (double)(float)whole);  // one rounding to float32, also of integers above 2^53
+            mu__write_real(out, i, (double)(float)whole); // one rounding to float32, also of integers above 2^53
     }
     return MU_OK;
 }
@@ -171,9 +182,18 @@ static const mu_sample samples_cast[] = {
     {0},
 };
 const mu_op mu_op_cast = {
-    .name = "cast", .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE, .attrs_bytes = sizeof(mu_cast_attrs),
-    .attrs = cast_attrs, .infer = cast_infer, .grad = cast_grad, .ref = cast_ref, .cpu = {.run = cast_run},
-    .lower = mu__lower_cast, .samples = samples_cast,
+    .name = "cast",
+    .n_in = 1,
+    .n_out = 1,
+    .flags = MU_OP_ELEMENTWISE,
+    .attrs_bytes = sizeof(mu_cast_attrs),
+    .attrs = cast_attrs,
+    .infer = cast_infer,
+    .grad = cast_grad,
+    .ref = cast_ref,
+    .cpu = {.run = cast_run},
+    .lower = mu__lower_cast,
+    .samples = samples_cast,
 };
 mu_tensor *mu_cast(mu_tensor *x, mu_dtype dtype)
 {
@@ -250,17 +270,26 @@ static const mu_sample samples_logical[] = {
     {.n_in = 2, .in = {MU_DIMS(4, 1), MU_DIMS(3)}, .dtypes = {MU_BOOL, MU_BOOL}, .no_grad = 3},
     {0},
 };
-#define LOGICAL(text, which)                                                                                 \
-    .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | MU_OP_COMMUTES,        \
-    .dtypes = MU_BOOLS, .in_place = 3, .infer = mu__infer_broadcast, .ref = logical_ref,            \
-    .cpu = {.run = logical_run}, .samples = samples_logical
+#define LOGICAL(text, which)                                                                                          \
+    .name = text, .variant = which, .n_in = 2, .n_out = 1, .flags = MU_OP_ELEMENTWISE | MU_OP_COMMUTES,               \
+    .dtypes = MU_BOOLS, .in_place = 3, .infer = mu__infer_broadcast, .ref = logical_ref, .cpu = {.run = logical_run}, \
+    .samples = samples_logical
 
 const mu_op mu_op_logical_and = {LOGICAL("logical_and", MU_BITWISE_AND), .hlo = "stablehlo.and"};
 const mu_op mu_op_logical_or = {LOGICAL("logical_or", MU_BITWISE_OR), .hlo = "stablehlo.or"};
 const mu_op mu_op_logical_xor = {LOGICAL("logical_xor", MU_BITWISE_XOR), .hlo = "stablehlo.xor"};
 static const mu_sample samples_not[] = {{.n_in = 1, .in = {MU_DIMS(3, 5)}, .dtypes = {MU_BOOL}, .no_grad = 1}, {0}};
 const mu_op mu_op_logical_not = {
-    .name = "logical_not", .variant = MU_BITWISE_XOR, .n_in = 1, .n_out = 1, .flags = MU_OP_ELEMENTWISE,
-    .dtypes = MU_BOOLS, .in_place = 1, .infer = mu__infer_same, .ref = not_ref, .cpu = {.run = not_run},
-    .hlo = "stablehlo.not", .samples = samples_not,
+    .name = "logical_not",
+    .variant = MU_BITWISE_XOR,
+    .n_in = 1,
+    .n_out = 1,
+    .flags = MU_OP_ELEMENTWISE,
+    .dtypes = MU_BOOLS,
+    .in_place = 1,
+    .infer = mu__infer_same,
+    .ref = not_ref,
+    .cpu = {.run = not_run},
+    .hlo = "stablehlo.not",
+    .samples = samples_not,
 };

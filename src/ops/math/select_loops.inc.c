@@ -1,17 +1,17 @@
 // Part of a row of `where` for elements of one size; included by select.c once per size. T: the element type, FN(name).
 
 // Reads both before choosing, so that the loops vectorise; a scalar operand stays in a register.
-#define CHOOSE(A, B)                                    \
-    do {                                                \
-        MU_INDEPENDENT                                  \
-        for (int64_t i = 0; i < n; i++) {               \
-            const T yes = A, no = B;                    \
-            out[i] = condition[i] ? yes : no;           \
-        }                                               \
+#define CHOOSE(A, B)                          \
+    do {                                      \
+        MU_INDEPENDENT                        \
+        for (int64_t i = 0; i < n; i++) {     \
+            const T yes = A, no = B;          \
+            out[i] = condition[i] ? yes : no; \
+        }                                     \
     } while (0)
 
-MU_PER_ISA(FN(choose), (const uint8_t *condition, const T *a, int64_t step_a, const T *b, int64_t step_b, T *out,
-           int64_t n),
+MU_PER_ISA(FN(choose),
+           (const uint8_t *condition, const T *a, int64_t step_a, const T *b, int64_t step_b, T *out, int64_t n),
            (condition, a, step_a, b, step_b, out, n))
 {
     const T first_a = a[0], first_b = b[0];

@@ -10,7 +10,7 @@ static inline T FN(trigamma)(T at)
     if (x <= 0 && x == floor(x))
         return (T)INFINITY;
     if (x < 0.5) {
-        double sine = sin(M_PI * (x - rint(x)));  // of an angle without a rounding error
+        double sine = sin(M_PI * (x - rint(x))); // of an angle without a rounding error
         result = M_PI * M_PI / (sine * sine);
         sign = -1;
         x = 1 - x;
@@ -22,12 +22,12 @@ static inline T FN(trigamma)(T at)
     return (T)(result + sign * ((1 + series) / x + 0.5 * f));
 }
 
-#define EACH(expression)                    \
-    MU_INDEPENDENT                          \
-    for (int64_t i = 0; i < n; i++) {       \
-        const T x = in[i];                  \
-        out[i] = (expression);              \
-    }                                       \
+#define EACH(expression)              \
+    MU_INDEPENDENT                    \
+    for (int64_t i = 0; i < n; i++) { \
+        const T x = in[i];            \
+        out[i] = (expression);        \
+    }                                 \
     break
 
 // NaN propagates through all of these.

@@ -16,20 +16,20 @@
 
 enum { TANH, SIGMOID, SOFTPLUS, SILU, GELU, GELU_TANH };
 enum { PIECE = 1024 };
-#define ROOT_HALF 0.70710678118654752440      // sqrt(1 / 2)
-#define DENSITY_AT_0 0.39894228040143267794   // 1 / sqrt(2 pi)
-#define ROOT 0.79788456080286535588           // sqrt(2 / pi), of gelu by tanh
-#define CUBIC 0.044715
+#define ROOT_HALF    0.70710678118654752440 // sqrt(1 / 2)
+#define DENSITY_AT_0 0.39894228040143267794 // 1 / sqrt(2 pi)
+#define ROOT         0.79788456080286535588 // sqrt(2 / pi), of gelu by tanh
+#define CUBIC        0.044715
 
 // ---- Loops --------------------------------------------------------------------------------------
 
-#define T float
-#define FN(name) f32_##name
+#define T                       float
+#define FN(name)                f32_##name
 #define MATH(function, x, y, n) mu__kernels()->math_f32(MU_MATH_##function, 0, x, y, n)
 #include "ops/nn/activation_grad_loops.inc.c"
 
-#define T double
-#define FN(name) f64_##name
+#define T                       double
+#define FN(name)                f64_##name
 #define MATH(function, x, y, n) mu__kernels()->math_f64(MU_MATH_##function, 0, x, y, n)
 #include "ops/nn/activation_grad_loops.inc.c"
 
@@ -54,8 +54,8 @@ static mu_status derivative_ref(const mu_kernel *kernel)
         return mu__run_as_f32(kernel, derivative_ref);
     for (int64_t i = 0; i < n; i++) {
         if (dx->dtype == MU_F64)
-            ((double *)dx->data)[i] = ((double *)dy->data)[i] * derivative_at(kernel->op->variant,
-                                                                              ((double *)x->data)[i]);
+            ((double *)dx->data)[i] =
+                ((double *)dy->data)[i] * derivative_at(kernel->op->variant, ((double *)x->data)[i]);
         else
             ((float *)dx->data)[i] =
                 (float)(((float *)dy->data)[i] * derivative_at(kernel->op->variant, ((float *)x->data)[i]));
@@ -80,8 +80,8 @@ static void derivative_range(void *arg, int64_t begin, int64_t end)
         const char *dy = (const char *)k->in[0].data + (size_t)i * bytes,
                    *x = (const char *)k->in[1].data + (size_t)i * bytes;
         void *to = (char *)k->out[0].data + (size_t)i * bytes;
-        const mu_float16_run run = {.in_dtype = dtype, .out_dtype = dtype, .n_in = 2, .in = {dy, x}, .step = {1, 1},
-                                    .out = to, .n = n};
+        const mu_float16_run run = {
+            .in_dtype = dtype, .out_dtype = dtype, .n_in = 2, .in = {dy, x}, .step = {1, 1}, .out = to, .n = n};
         if (dtype == MU_F64)
             f64_derivative(k->op->variant, (const void *)dy, (const void *)x, to, n);
         else if (dtype == MU_F32)
@@ -111,16 +111,10 @@ static mu_status derivative_infer(mu_infer *infer)
     return mu__infer_same(infer);
 }
 
-static mu_tensor *plus(mu_tensor *x, double value)
-{
-    return mu_add(x, mu__scalar_like(x, value));
-}
+static mu_tensor *plus(mu_tensor *x, double value) { return mu_add(x, mu__scalar_like(x, value)); }
 
 // 1 - x.
-static mu_tensor *rest(mu_tensor *x)
-{
-    return plus(mu_neg(x), 1);
-}
+static mu_tensor *rest(mu_tensor *x) { return plus(mu_neg(x), 1); }
 
 // (1 - t^2) (u' + x (u'' / 2 - t u'^2)) with t = tanh u.
 static mu_tensor *gelu_tanh_bend(mu_tensor *x)
@@ -139,9 +133,7 @@ static mu_tensor *bend(int variant, mu_tensor *x)
     switch (variant) {
     case TANH: return mu__scale(x, -2);
     case SIGMOID: return plus(mu__scale(x, -2), 1);
-    case SOFTPLUS:
-        s = mu_sigmoid(x);
-        return mu_multiply(s, rest(s));
+    case SOFTPLUS: s = mu_sigmoid(x); return mu_multiply(s, rest(s));
     case SILU:
         s = mu_sigmoid(x);
         return mu_multiply(mu_multiply(s, rest(s)), plus(mu_multiply(x, plus(mu__scale(s, -2), 1)), 2));
@@ -166,11 +158,11 @@ static const mu_sample samples[] = {
     {0},
 };
 
-#define DERIVATIVE(text, which)                                                                             \
-    {                                                                                                       \
-        .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 3,          \
+#define DERIVATIVE(text, which)                                                                                \
+    {                                                                                                          \
+        .name = text, .variant = which, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 3,             \
         .flags = MU_OP_ELEMENTWISE, .infer = derivative_infer, .grad = derivative_grad, .ref = derivative_ref, \
-        .cpu = {.run = derivative_run}, .samples = samples, .lower = mu__lower_derivative,                  \
+        .cpu = {.run = derivative_run}, .samples = samples, .lower = mu__lower_derivative,                     \
     }
 const mu_op mu_op_tanh_grad = DERIVATIVE("tanh_grad", TANH);
 const mu_op mu_op_sigmoid_grad = DERIVATIVE("sigmoid_grad", SIGMOID);

@@ -23,11 +23,11 @@ static bool sees(const attention_job *job, int64_t batch, int64_t query, int64_t
     return !mask || mask[query * per_query + key * per_key];
 }
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
 #include "ops/nn/attention_loops.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
 #include "ops/nn/attention_loops.inc.c"
 
@@ -54,8 +54,7 @@ static mu_status need_operands(const mu_infer *infer)
     const mu_shape *q = &infer->in[0].shape, *k = &infer->in[1].shape, *v = &infer->in[2].shape;
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
     MU_TRY(mu__need_same_dtype(infer, 0, 2));
-    if (q->rank < 2 || !fits(k, q, MU_UNKNOWN, q->dims[q->rank - 1])
-        || !fits(v, q, k->dims[k->rank - 2], MU_UNKNOWN))
+    if (q->rank < 2 || !fits(k, q, MU_UNKNOWN, q->dims[q->rank - 1]) || !fits(v, q, k->dims[k->rank - 2], MU_UNKNOWN))
         return mu__error(MU_INVALID_ARGUMENT,
                          "%s: queries [..., n, width], keys [..., m, width] and values [..., m, any] must have the "
                          "same leading axes, got %s, %s and %s",
@@ -79,8 +78,8 @@ static mu_status need_mask(const mu_infer *infer, int i)
     if (i >= infer->n_in)
         return MU_OK;
     const mu_shape *mask = &infer->in[i].shape;
-    if (infer->in[i].dtype == MU_BOOL && mask->rank <= scores.rank
-        && mu__broadcast(mask, &scores, &both, infer->op->name) == MU_OK && mu__shape_compatible(&both, &scores))
+    if (infer->in[i].dtype == MU_BOOL && mask->rank <= scores.rank &&
+        mu__broadcast(mask, &scores, &both, infer->op->name) == MU_OK && mu__shape_compatible(&both, &scores))
         return MU_OK;
     mu_error_take();
     return mu__error(MU_INVALID_ARGUMENT, "%s: the mask must be bool and broadcast to %s, got %s %s", infer->op->name,
@@ -119,8 +118,7 @@ static mu_status need_results(const mu_infer *infer)
     if (infer->in[4].dtype != (infer->in[0].dtype == MU_F64 ? MU_F64 : MU_F32) ||
         !mu__shape_compatible(&infer->in[4].shape, &log_sum))
         return mu__error(MU_INVALID_ARGUMENT, "%s: the logarithms of the sums are %s %s; expected %s %s",
-                         infer->op->name,
-                         mu_dtype_name(infer->in[4].dtype), mu__shape_text(&infer->in[4].shape, text),
+                         infer->op->name, mu_dtype_name(infer->in[4].dtype), mu__shape_text(&infer->in[4].shape, text),
                          infer->in[0].dtype == MU_F64 ? "f64" : "f32", mu__shape_text(&log_sum, wanted));
     return MU_OK;
 }
@@ -143,12 +141,21 @@ attention_job mu__attention_job(const mu_kernel *kernel)
     const mu_attention_attrs *attrs = kernel->attrs;
     const mu_view *q = &kernel->in[0], *k = &kernel->in[1], *v = &kernel->in[2];
     const int rank = q->shape.rank;
-    return (attention_job){
-        .kernel = kernel, .batches = mu__elements_between(&q->shape, 0, rank - 2), .queries = q->shape.dims[rank - 2],
-        .keys = k->shape.dims[rank - 2], .width = q->shape.dims[rank - 1], .depth = v->shape.dims[rank - 1],
-        .scale = attrs->scale, .causal = attrs->causal, .scores = scores_shape(&q->shape, &k->shape),
-        .mask = kernel->n_in == 4 ? &kernel->in[3] : NULL, .q = q->data, .k = k->data, .v = v->data,
-        .y = kernel->out[0].data, .log_sum = kernel->n_out == 2 ? kernel->out[1].data : NULL};
+    return (attention_job){.kernel = kernel,
+                           .batches = mu__elements_between(&q->shape, 0, rank - 2),
+                           .queries = q->shape.dims[rank - 2],
+                           .keys = k->shape.dims[rank - 2],
+                           .width = q->shape.dims[rank - 1],
+                           .depth = v->shape.dims[rank - 1],
+                           .scale = attrs->scale,
+                           .causal = attrs->causal,
+                           .scores = scores_shape(&q->shape, &k->shape),
+                           .mask = kernel->n_in == 4 ? &kernel->in[3] : NULL,
+                           .q = q->data,
+                           .k = k->data,
+                           .v = v->data,
+                           .y = kernel->out[0].data,
+                           .log_sum = kernel->n_out == 2 ? kernel->out[1].data : NULL};
 }
 
 attention_job mu__attention_grad_job(const mu_kernel *kernel)
@@ -222,7 +229,7 @@ static mu_tensor *causal_mask(const mu_tensor *q, const mu_tensor *k)
     const int64_t queries = q->shape.dims[q->shape.rank - 2], keys = k->shape.dims[k->shape.rank - 2];
     if (queries < 0 || keys < 0) {
         mu__error(MU_INVALID_ARGUMENT, "attention: causal attention on whole matrices (second derivatives, operands "
-                  "that broadcast) needs known lengths of query and key");
+                                       "that broadcast) needs known lengths of query and key");
         return NULL;
     }
     const mu_shape shape = MU_SHAPE(queries, keys);
@@ -306,7 +313,7 @@ static mu_tensor *grad_grad(mu_grad *g, int i)
 {
     const mu_attention_attrs *attrs = g->attrs;
     if (i == 3 || i == 4 || i == 6)
-        return NULL;  // functions of the other inputs
+        return NULL; // functions of the other inputs
     const second it = describe_second(g);
     mu_tensor *q = g->x[0], *k = g->x[1], *v = g->x[2], *dy = g->x[5];
     switch (i) {
@@ -328,35 +335,65 @@ static const mu_sample attention_samples[] = {
     {.n_in = 3, .in = {{3, {2, 5, 4}}, {3, {2, 7, 4}}, {3, {2, 7, 3}}}, .attrs = &half_scale},
     {.n_in = 3, .in = {{4, {2, 1, 3, 4}}, {4, {2, 1, 5, 4}}, {4, {2, 1, 5, 6}}}, .attrs = &causal_half},
     {.n_in = 3, .in = {{2, {6, 3}}, {2, {4, 3}}, {2, {4, 2}}}, .attrs = &causal_half},
-    {.n_in = 4, .in = {{3, {2, 5, 4}}, {3, {2, 7, 4}}, {3, {2, 7, 3}}, {3, {2, 1, 7}}}, .dtypes = {0, 0, 0, MU_BOOL},
-     .no_grad = 8, .attrs = &causal_half},
-    {.n_in = 4, .in = {{2, {70, 9}}, {2, {300, 9}}, {2, {300, 5}}, {2, {70, 300}}}, .dtypes = {0, 0, 0, MU_BOOL},
-     .no_grad = 15, .attrs = &half_scale},
+    {.n_in = 4,
+     .in = {{3, {2, 5, 4}}, {3, {2, 7, 4}}, {3, {2, 7, 3}}, {3, {2, 1, 7}}},
+     .dtypes = {0, 0, 0, MU_BOOL},
+     .no_grad = 8,
+     .attrs = &causal_half},
+    {.n_in = 4,
+     .in = {{2, {70, 9}}, {2, {300, 9}}, {2, {300, 5}}, {2, {70, 300}}},
+     .dtypes = {0, 0, 0, MU_BOOL},
+     .no_grad = 15,
+     .attrs = &half_scale},
     {.n_in = 3, .in = {{3, {0, 5, 4}}, {3, {0, 7, 4}}, {3, {0, 7, 3}}}, .attrs = &half_scale},
     {0},
 };
 
 // y and log_sum are not attention's results for these inputs; the kernels do not check that.
 static const mu_sample grad_samples[] = {
-    {.n_in = 6, .in = {{3, {2, 5, 4}}, {3, {2, 7, 4}}, {3, {2, 7, 3}}, {3, {2, 5, 3}}, {2, {2, 5}}, {3, {2, 5, 3}}},
-     .low = {-2, -2, -2, -2, 2, -2}, .high = {2, 2, 2, 2, 9, 2}, .no_grad = 63, .attrs = &half_scale},
-    {.n_in = 6, .in = {{2, {70, 9}}, {2, {300, 9}}, {2, {300, 5}}, {2, {70, 5}}, {1, {70}}, {2, {70, 5}}},
-     .low = {-1, -1, -2, -2, 5, -2}, .high = {1, 1, 2, 2, 9, 2}, .no_grad = 63, .attrs = &causal_half},
+    {.n_in = 6,
+     .in = {{3, {2, 5, 4}}, {3, {2, 7, 4}}, {3, {2, 7, 3}}, {3, {2, 5, 3}}, {2, {2, 5}}, {3, {2, 5, 3}}},
+     .low = {-2, -2, -2, -2, 2, -2},
+     .high = {2, 2, 2, 2, 9, 2},
+     .no_grad = 63,
+     .attrs = &half_scale},
+    {.n_in = 6,
+     .in = {{2, {70, 9}}, {2, {300, 9}}, {2, {300, 5}}, {2, {70, 5}}, {1, {70}}, {2, {70, 5}}},
+     .low = {-1, -1, -2, -2, 5, -2},
+     .high = {1, 1, 2, 2, 9, 2},
+     .no_grad = 63,
+     .attrs = &causal_half},
     {0},
 };
 
 const mu_op mu_op_attention = {
-    .name = "attention", .n_in = 3, .max_in = 4, .n_out = 2, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_attention_attrs), .attrs = attention_fields,
-    .infer = attention_infer, .grad = attention_grad, .ref = attention_ref, .samples = attention_samples,
+    .name = "attention",
+    .n_in = 3,
+    .max_in = 4,
+    .n_out = 2,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_attention_attrs),
+    .attrs = attention_fields,
+    .infer = attention_infer,
+    .grad = attention_grad,
+    .ref = attention_ref,
+    .samples = attention_samples,
     .cpu = {.prepare = mu__attention_prepare, .run = mu__attention_fast},
     .lower = mu__lower_attention,
 };
 
 const mu_op mu_op_attention_grad = {
-    .name = "attention_grad", .n_in = 6, .max_in = 7, .n_out = 3, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_attention_attrs), .attrs = attention_fields,
-    .infer = grad_infer, .grad = grad_grad, .ref = grad_ref, .samples = grad_samples,
+    .name = "attention_grad",
+    .n_in = 6,
+    .max_in = 7,
+    .n_out = 3,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_attention_attrs),
+    .attrs = attention_fields,
+    .infer = grad_infer,
+    .grad = grad_grad,
+    .ref = grad_ref,
+    .samples = grad_samples,
     .cpu = {.prepare = mu__attention_prepare, .run = mu__attention_grad_fast},
     .lower = mu__lower_attention_grad,
 };
@@ -403,14 +440,13 @@ mu_tensor *mu_nn_attention_with(const mu_nn_attention_args *args)
         if (width == MU_UNKNOWN && !(a.query = scaled_query(a.query)))
             return NULL;
     }
-    if (!a.query || !a.key || !a.value || a.query->shape.rank < 2 || a.key->shape.rank < 2
-        || (same_leading(a.query, a.key) && same_leading(a.query, a.value)
-            && (!a.mask || mask_fits(a.mask, a.query, a.key)))) {
+    if (!a.query || !a.key || !a.value || a.query->shape.rank < 2 || a.key->shape.rank < 2 ||
+        (same_leading(a.query, a.key) && same_leading(a.query, a.value) &&
+         (!a.mask || mask_fits(a.mask, a.query, a.key)))) {
         mu_tensor *in[] = {a.query, a.key, a.value, a.mask}, *out[2];
         return mu__apply(&mu_op_attention, &attrs, a.mask ? 4 : 3, in, 0, NULL, out) == MU_OK ? out[0] : NULL;
     }
     mu_tensor *causal = a.causal ? causal_mask(a.query, a.key) : NULL;
     mu_tensor *in[] = {a.query, a.key, a.value, a.mask};
-    return mu__composed("attention", 4, in,
-                        mu_matmul(weights(a.query, a.key, causal, a.mask, attrs.scale), a.value));
+    return mu__composed("attention", 4, in, mu_matmul(weights(a.query, a.key, causal, a.mask, attrs.scale), a.value));
 }

@@ -6,14 +6,14 @@
 
 typedef struct attention_job {
     const mu_kernel *kernel;
-    int64_t batches, queries, keys, width, depth;  // width: of queries and keys; depth: of values
+    int64_t batches, queries, keys, width, depth; // width: of queries and keys; depth: of values
     double scale;
     bool causal;
-    const mu_view *mask;                           // NULL: no mask
-    mu_shape scores;                               // the shape that the mask broadcasts to
+    const mu_view *mask; // NULL: no mask
+    mu_shape scores;     // the shape that the mask broadcasts to
     const void *q, *k, *v, *dy, *seen_y, *seen_log_sum;
     void *y, *log_sum, *dq, *dk, *dv;
-    int64_t first;                                 // the batch at which all of these but the sums begin
+    int64_t first; // the batch at which all of these but the sums begin
 } attention_job;
 
 // mu__attention_job and _grad_job read a kernel's operands.

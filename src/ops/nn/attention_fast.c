@@ -17,10 +17,10 @@ enum { QUERIES = 64, KEYS = 256, TILE = QUERIES * KEYS };
 
 // A member's memory: two tiles of scores, and per-query numbers.
 typedef struct tile_memory {
-    float *weights, *through;            // [QUERIES, KEYS]
-    float *most, *sum, *along;           // [QUERIES]
-    float *failed;                       // not 0: oneDNN failed to compute a product
-    float *wide;                         // half types: one batch of each operand
+    float *weights, *through;  // [QUERIES, KEYS]
+    float *most, *sum, *along; // [QUERIES]
+    float *failed;             // not 0: oneDNN failed to compute a product
+    float *wide;               // half types: one batch of each operand
 } tile_memory;
 
 enum { TILE_FLOATS = 2 * TILE + 4 * QUERIES };
@@ -49,9 +49,13 @@ static int64_t member_floats(const mu_kernel *kernel)
 static tile_memory memory_of(const attention_job *job, int member)
 {
     float *at = (float *)job->kernel->scratch + member_floats(job->kernel) * member;
-    return (tile_memory){.weights = at, .through = at + TILE, .most = at + 2 * TILE, .sum = at + 2 * TILE + QUERIES,
+    return (tile_memory){.weights = at,
+                         .through = at + TILE,
+                         .most = at + 2 * TILE,
+                         .sum = at + 2 * TILE + QUERIES,
                          .along = at + 2 * TILE + 2 * QUERIES,
-                         .failed = at + 2 * TILE + 3 * QUERIES, .wide = at + TILE_FLOATS};
+                         .failed = at + 2 * TILE + 3 * QUERIES,
+                         .wide = at + TILE_FLOATS};
 }
 
 mu_status mu__attention_prepare(mu_prepare *prepare)
@@ -119,8 +123,8 @@ static void multiply(const tile_memory *memory, bool transpose_a, bool transpose
                      float alpha, const float *a, int64_t a_row, const float *b, int64_t b_row, float beta, float *c,
                      int64_t c_row)
 {
-    if (dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, a_row, b, b_row, beta, c, c_row)
-        != dnnl_success)
+    if (dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, a_row, b, b_row, beta, c,
+                   c_row) != dnnl_success)
         *memory->failed = 1;
 }
 
@@ -209,7 +213,7 @@ static void attend(const attention_job *job, int64_t batch, int64_t query, const
     for (int64_t key = 0; key < keys; key += KEYS)
         add_keys(&(tile){job, batch, query, rows, key, MU_MIN((int64_t)KEYS, keys - key)}, memory);
     for (int64_t row = 0; row < rows; row++) {
-        const bool odd = memory->sum[row] != memory->sum[row];  // a NaN among the scores; a maximum hides it
+        const bool odd = memory->sum[row] != memory->sum[row]; // a NaN among the scores; a maximum hides it
         const bool blind = memory->most[row] <= HIDDEN && !odd;
         log_sum[row] = blind ? -INFINITY : memory->most[row] + logf(memory->sum[row]);
         if (blind)
@@ -232,10 +236,7 @@ static mu_status run_members(attention_job *job, void (*part)(void *arg, int ind
     return MU_OK;
 }
 
-static int64_t tiles_of(const attention_job *job)
-{
-    return (job->queries + QUERIES - 1) / QUERIES;
-}
+static int64_t tiles_of(const attention_job *job) { return (job->queries + QUERIES - 1) / QUERIES; }
 
 // Points a member's own job to a batch in float32.
 static void widen_batch(attention_job *own, int64_t batch, float *wide)
@@ -323,8 +324,8 @@ static void add_gradients(const tile *t, const tile_memory *memory)
              row_at(job->k, t, job->keys, t->key, job->width), job->width, t->key > 0 ? 1 : 0,
              (float *)job->dq + query * job->width, job->width);
     multiply(memory, true, false, t->columns, job->width, t->rows, 1, through, KEYS,
-             row_at(job->q, t, job->queries, t->query, job->width), job->width, 1,
-             (float *)job->dk + key * job->width, job->width);
+             row_at(job->q, t, job->queries, t->query, job->width), job->width, 1, (float *)job->dk + key * job->width,
+             job->width);
 }
 
 static void attend_grad(const attention_job *job, int64_t batch, const tile_memory *memory)
@@ -340,7 +341,7 @@ static void attend_grad(const attention_job *job, int64_t batch, const tile_memo
         int64_t keys = keys_of(job, query, rows);
         for (int64_t row = 0; row < rows; row++) {
             memory->along[row] = product_of(dy + row * job->depth, y + row * job->depth, job->depth);
-            keys = log_sum[row] == -INFINITY ? job->keys : keys;  // such a row is the mean of all values
+            keys = log_sum[row] == -INFINITY ? job->keys : keys; // such a row is the mean of all values
         }
         if (keys <= 0)
             fill_row((float *)job->dq + first * job->width, 0, rows * job->width);

@@ -22,11 +22,11 @@ typedef struct norm_job {
     void *y, *mean, *variance, *dgamma, *dbeta;
 } norm_job;
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
 #include "ops/nn/batch_norm_loops.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
 #include "ops/nn/batch_norm_loops.inc.c"
 
@@ -43,10 +43,9 @@ static mu_status need_channels(const mu_infer *infer, int first, int end)
     for (int i = first; i < end; i++) {
         MU_TRY(mu__need_same_dtype(infer, 0, i));
         if (x->rank < 2 || !mu__shape_compatible(&infer->in[i].shape, &wanted))
-            return mu__error(MU_INVALID_ARGUMENT,
-                             "%s: input %d must have one number for each channel (last axis) of %s, got %s",
-                             infer->op->name, i, mu__shape_text(x, x_text),
-                             mu__shape_text(&infer->in[i].shape, own_text));
+            return mu__error(
+                MU_INVALID_ARGUMENT, "%s: input %d must have one number for each channel (last axis) of %s, got %s",
+                infer->op->name, i, mu__shape_text(x, x_text), mu__shape_text(&infer->in[i].shape, own_text));
     }
     return MU_OK;
 }
@@ -78,8 +77,11 @@ static norm_job job_of(const mu_kernel *kernel)
     const mu_epsilon_attrs *attrs = kernel->attrs;
     const mu_shape *x = &kernel->in[0].shape;
     const int64_t channels = x->dims[x->rank - 1];
-    return (norm_job){.channels = channels, .rows = channels ? mu__elements(x) / channels : 0,
-                      .epsilon = attrs->epsilon, .x = kernel->in[0].data, .gamma = kernel->in[1].data,
+    return (norm_job){.channels = channels,
+                      .rows = channels ? mu__elements(x) / channels : 0,
+                      .epsilon = attrs->epsilon,
+                      .x = kernel->in[0].data,
+                      .gamma = kernel->in[1].data,
                       .y = kernel->out[0].data};
 }
 
@@ -181,10 +183,7 @@ static mu_status grad_run(const mu_kernel *kernel)
 // ---- Gradients ----------------------------------------------------------------------------------
 
 // Sums per channel.
-static mu_tensor *sums(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_bias_add_grad, NULL, x);
-}
+static mu_tensor *sums(mu_tensor *x) { return mu__apply1(&mu_op_bias_add_grad, NULL, x); }
 
 // x divided by the number of rows of `like`; 0 if there are no rows.
 static mu_tensor *over_rows(mu_tensor *x, mu_tensor *like)
@@ -217,18 +216,22 @@ static mu_tensor *training_grad(mu_grad *g, int i)
 // Terms of the second derivative. With r = 1 / sqrt(variance + epsilon) and h = (x - mean) r, the gradient op computes
 //   dbeta = sum(dy), dgamma = sum(dy h), dx = gamma r (dy - dbeta / n - h dgamma / n).
 typedef struct second {
-    mu_tensor *x, *gamma, *dy, *u, *p, *q;  // u, p, q: gradients of dx, dgamma, dbeta
-    mu_tensor *r, *h, *factor;              // factor: gamma r
+    mu_tensor *x, *gamma, *dy, *u, *p, *q; // u, p, q: gradients of dx, dgamma, dbeta
+    mu_tensor *r, *h, *factor;             // factor: gamma r
     mu_tensor *sum_u, *sum_uh;
-    mu_tensor *inner;                       // sum(u dx) / factor
-    mu_tensor *dh;                          // gradient of h
+    mu_tensor *inner; // sum(u dx) / factor
+    mu_tensor *dh;    // gradient of h
 } second;
 
 static void describe_second(second *s, mu_grad *g)
 {
     const mu_epsilon_attrs *attrs = g->attrs;
     mu_tensor *a = g->y[2], *b = g->y[1];
-    *s = (second){.x = g->x[0], .gamma = g->x[1], .dy = g->x[4], .u = mu__grad_of(g, 0), .p = mu__grad_of(g, 1),
+    *s = (second){.x = g->x[0],
+                  .gamma = g->x[1],
+                  .dy = g->x[4],
+                  .u = mu__grad_of(g, 0),
+                  .p = mu__grad_of(g, 1),
                   .q = mu__grad_of(g, 2)};
     s->r = inverse_deviation(g->x[3], attrs->epsilon);
     s->h = mu_multiply(mu_subtract(s->x, g->x[2]), s->r);
@@ -247,7 +250,7 @@ static mu_tensor *grad_grad(mu_grad *g, int i)
     describe_second(&s, g);
     switch (i) {
     case 0: return mu_multiply(s.dh, s.r);
-    case 1: {  // multiplies by r before summing: without rows r is NaN, but the sum is 0
+    case 1: { // multiplies by r before summing: without rows r is NaN, but the sum is 0
         mu_tensor *rest = over_rows(mu_add(g->y[2], mu_multiply(s.h, g->y[1])), s.x);
         return sums(mu_multiply(s.u, mu_multiply(s.r, mu_subtract(s.dy, rest))));
     }
@@ -275,25 +278,47 @@ static const mu_sample training_samples[] = {
 };
 
 static const mu_sample grad_samples[] = {
-    {.n_in = 5, .in = {{3, {4, 2, 3}}, {1, {3}}, {1, {3}}, {1, {3}}, {3, {4, 2, 3}}}, .low = {-2, -2, -2, 0.5, -2},
-     .high = {2, 2, 2, 2, 2}, .attrs = &thousandth},
-    {.n_in = 5, .in = {{2, {7, 33}}, {1, {33}}, {1, {33}}, {1, {33}}, {2, {7, 33}}}, .low = {-2, -2, -2, 0.5, -2},
-     .high = {2, 2, 2, 2, 2}, .attrs = &thousandth},
+    {.n_in = 5,
+     .in = {{3, {4, 2, 3}}, {1, {3}}, {1, {3}}, {1, {3}}, {3, {4, 2, 3}}},
+     .low = {-2, -2, -2, 0.5, -2},
+     .high = {2, 2, 2, 2, 2},
+     .attrs = &thousandth},
+    {.n_in = 5,
+     .in = {{2, {7, 33}}, {1, {33}}, {1, {33}}, {1, {33}}, {2, {7, 33}}},
+     .low = {-2, -2, -2, 0.5, -2},
+     .high = {2, 2, 2, 2, 2},
+     .attrs = &thousandth},
     {0},
 };
 
 const mu_op mu_op_batch_norm_training = {
-    .name = "batch_norm_training", .n_in = 3, .n_out = 3, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_epsilon_attrs), .attrs = epsilon_fields,
-    .infer = training_infer, .grad = training_grad, .ref = training_ref, .samples = training_samples,
-    .cpu = {.prepare = mu__batch_norm_prepare, .run = training_run}, .lower = mu__lower_batch_norm,
+    .name = "batch_norm_training",
+    .n_in = 3,
+    .n_out = 3,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_epsilon_attrs),
+    .attrs = epsilon_fields,
+    .infer = training_infer,
+    .grad = training_grad,
+    .ref = training_ref,
+    .samples = training_samples,
+    .cpu = {.prepare = mu__batch_norm_prepare, .run = training_run},
+    .lower = mu__lower_batch_norm,
 };
 
 const mu_op mu_op_batch_norm_grad = {
-    .name = "batch_norm_grad", .n_in = 5, .n_out = 3, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_epsilon_attrs), .attrs = epsilon_fields,
-    .infer = grad_infer, .grad = grad_grad, .ref = grad_ref, .samples = grad_samples,
-    .cpu = {.prepare = mu__batch_norm_prepare, .run = grad_run}, .lower = mu__lower_batch_norm_grad,
+    .name = "batch_norm_grad",
+    .n_in = 5,
+    .n_out = 3,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_epsilon_attrs),
+    .attrs = epsilon_fields,
+    .infer = grad_infer,
+    .grad = grad_grad,
+    .ref = grad_ref,
+    .samples = grad_samples,
+    .cpu = {.prepare = mu__batch_norm_prepare, .run = grad_run},
+    .lower = mu__lower_batch_norm_grad,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------

@@ -9,12 +9,12 @@
 
 #include <math.h>
 
-enum { BLOCK_BYTES = 128 << 10, DOUBLES = 4, FLOATS = 3 };  // bytes per block; numbers per channel
+enum { BLOCK_BYTES = 128 << 10, DOUBLES = 4, FLOATS = 3 }; // bytes per block; numbers per channel
 
 typedef struct moments_job {
     int64_t rows, channels;
     const float *x;
-    double *sums, *squares, *mean, *total;  // sums, squares: of one block; mean, total: of all blocks so far
+    double *sums, *squares, *mean, *total; // sums, squares: of one block; mean, total: of all blocks so far
     float *center, *factor, *shift;
 } moments_job;
 
@@ -24,10 +24,16 @@ static moments_job job_of(const mu_kernel *kernel)
     const int64_t channels = x->dims[x->rank - 1];
     double *doubles = kernel->scratch;
     float *floats = (float *)(void *)(doubles + DOUBLES * channels);
-    return (moments_job){.rows = channels ? mu__elements(x) / channels : 0, .channels = channels,
-                         .x = kernel->in[0].data, .sums = doubles, .squares = doubles + channels,
-                         .mean = doubles + 2 * channels, .total = doubles + 3 * channels, .center = floats,
-                         .factor = floats + channels, .shift = floats + 2 * channels};
+    return (moments_job){.rows = channels ? mu__elements(x) / channels : 0,
+                         .channels = channels,
+                         .x = kernel->in[0].data,
+                         .sums = doubles,
+                         .squares = doubles + channels,
+                         .mean = doubles + 2 * channels,
+                         .total = doubles + 3 * channels,
+                         .center = floats,
+                         .factor = floats + channels,
+                         .shift = floats + 2 * channels};
 }
 
 // Merges a block of `rows` rows into the moments of the `before` rows before it.
@@ -75,10 +81,7 @@ static void write_result(const mu_kernel *kernel, const moments_job *job, make_r
     mu__share_range(kernel->team, job->rows, 1, job->rows * job->channels, write_rows, &result);
 }
 
-bool mu__batch_norm_takes(mu_dtype dtype, const mu_shape *x)
-{
-    return dtype == MU_F32 && mu__elements(x) > 0;
-}
+bool mu__batch_norm_takes(mu_dtype dtype, const mu_shape *x) { return dtype == MU_F32 && mu__elements(x) > 0; }
 
 mu_status mu__batch_norm_prepare(mu_prepare *prepare)
 {

@@ -17,7 +17,7 @@
 // ---- generator_next: one resource -> seed [2] ---------------------------------------------------
 
 enum { GENERATOR_WORDS = 3, SEED_WORDS = 2 };
-#define REPLICA_STEP 0x9E3779B97F4A7C15u  // between the keys of two replicas
+#define REPLICA_STEP 0x9E3779B97F4A7C15u // between the keys of two replicas
 
 static mu_status generator_infer(mu_infer *infer)
 {
@@ -59,8 +59,13 @@ mu_status mu__lower_generator(mu_lowering *l)
 }
 
 const mu_op mu_op_generator_next = {
-    .name = "generator_next", .n_out = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES | MU_OP_DRAWS,
-    .infer = generator_infer, .ref = generator_ref, .lower = mu__lower_generator,
+    .name = "generator_next",
+    .n_out = 1,
+    .n_resources = 1,
+    .flags = MU_OP_READS | MU_OP_WRITES | MU_OP_DRAWS,
+    .infer = generator_infer,
+    .ref = generator_ref,
+    .lower = mu__lower_generator,
 };
 
 // ---- dropout: x, seed -> y ----------------------------------------------------------------------
@@ -83,8 +88,8 @@ static mu_tensor *dropout_grad(mu_grad *g, int i)
     return i == 0 ? mu__apply2(&mu_op_dropout, g->attrs, g->dy, g->x[1]) : NULL;
 }
 
-enum { WORDS = 256 };             // random words computed at a time
-#define UNIFORM_BITS 0x7FFFFFu   // bits of a word that make its uniform number: bits / 2^23, as in TensorFlow
+enum { WORDS = 256 };          // random words computed at a time
+#define UNIFORM_BITS 0x7FFFFFu // bits of a word that make its uniform number: bits / 2^23, as in TensorFlow
 
 // Words whose bits are below the limit are dropped: elements are kept if their uniform number is at least the rate.
 static uint32_t limit_of(const mu_dropout_attrs *attrs)
@@ -142,7 +147,9 @@ static mu_status dropout_run(const mu_kernel *kernel)
     const uint64_t *seed = kernel->in[1].data;
     const int64_t n = mu__elements(&kernel->in[0].shape);
     dropout_job job = {
-        .x = &kernel->in[0], .y = &kernel->out[0], .scale = 1 / (1 - attrs->rate),
+        .x = &kernel->in[0],
+        .y = &kernel->out[0],
+        .scale = 1 / (1 - attrs->rate),
         .generator = mu__philox_seeded(seed[0], seed[1]),
         .limit = limit_of(attrs),
     };
@@ -177,13 +184,13 @@ mu_status mu__lower_dropout(mu_lowering *l)
     if (mu__elements(shape) == 0)
         return mu__lowered(l, 0, l->in[0]);
     const mu_hlo words = mu__hlo_reshape(e, mu__hlo_words(e, l->in[1], mu__elements(shape)), shape);
-    const mu_hlo mask = mu__hlo_fill(e, MU_I32, shape, UNIFORM_BITS), limit = mu__hlo_fill(e, MU_I32, shape,
-                                                                                           limit_of(attrs));
+    const mu_hlo mask = mu__hlo_fill(e, MU_I32, shape, UNIFORM_BITS),
+                 limit = mu__hlo_fill(e, MU_I32, shape, limit_of(attrs));
     const mu_hlo bits = mu__hlo_binary(e, "stablehlo.and", mu__hlo_bits(e, words, MU_I32), mask);
     const mu_hlo scale = mu__hlo_fill(e, x.spec.dtype, shape, 1 / (1 - attrs->rate));
-    const mu_hlo y = mu__hlo_select(e, mu__hlo_compare(e, "GE", bits, limit),
-                                    mu__hlo_binary(e, "stablehlo.multiply", x, scale),
-                                    mu__hlo_fill(e, x.spec.dtype, shape, 0));
+    const mu_hlo y =
+        mu__hlo_select(e, mu__hlo_compare(e, "GE", bits, limit), mu__hlo_binary(e, "stablehlo.multiply", x, scale),
+                       mu__hlo_fill(e, x.spec.dtype, shape, 0));
     return mu__lowered(l, 0, mu__hlo_convert(e, y, l->out[0].spec.dtype));
 }
 
@@ -191,20 +198,44 @@ static const mu_attr_spec dropout_fields[] = {{"rate", MU_ATTR_REAL, offsetof(mu
 static const mu_dropout_attrs third = {0.3}, none = {0};
 
 static const mu_sample dropout_samples[] = {
-    {.n_in = 2, .in = {{2, {5, 77}}, {1, {2}}}, .low = {-2, 0}, .high = {2, 1000},
-     .dtypes = {0, MU_I64}, .attrs = &third, .no_grad = 2},
-    {.n_in = 2, .in = {{1, {3}}, {1, {2}}}, .low = {-2, 0}, .high = {2, 1000},
-     .dtypes = {0, MU_I64}, .attrs = &none, .no_grad = 2},
-    {.n_in = 2, .in = {{2, {0, 3}}, {1, {2}}}, .low = {-2, 0}, .high = {2, 1000},
-     .dtypes = {0, MU_I64}, .attrs = &third, .no_grad = 2},
+    {.n_in = 2,
+     .in = {{2, {5, 77}}, {1, {2}}},
+     .low = {-2, 0},
+     .high = {2, 1000},
+     .dtypes = {0, MU_I64},
+     .attrs = &third,
+     .no_grad = 2},
+    {.n_in = 2,
+     .in = {{1, {3}}, {1, {2}}},
+     .low = {-2, 0},
+     .high = {2, 1000},
+     .dtypes = {0, MU_I64},
+     .attrs = &none,
+     .no_grad = 2},
+    {.n_in = 2,
+     .in = {{2, {0, 3}}, {1, {2}}},
+     .low = {-2, 0},
+     .high = {2, 1000},
+     .dtypes = {0, MU_I64},
+     .attrs = &third,
+     .no_grad = 2},
     {0},
 };
 
 const mu_op mu_op_dropout = {
-    .name = "dropout", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
-    .attrs_bytes = sizeof(mu_dropout_attrs), .attrs = dropout_fields,
-    .infer = dropout_infer, .grad = dropout_grad, .ref = dropout_ref, .cpu = {.run = dropout_run},
-    .samples = dropout_samples, .lower = mu__lower_dropout,
+    .name = "dropout",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .in_place = 1,
+    .attrs_bytes = sizeof(mu_dropout_attrs),
+    .attrs = dropout_fields,
+    .infer = dropout_infer,
+    .grad = dropout_grad,
+    .ref = dropout_ref,
+    .cpu = {.run = dropout_run},
+    .samples = dropout_samples,
+    .lower = mu__lower_dropout,
 };
 
 // ---- Functions ----------------------------------------------------------------------------------

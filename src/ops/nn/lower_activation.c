@@ -101,8 +101,9 @@ mu_status mu__lower_predicate(mu_lowering *l)
     const mu_hlo x = l->in[0];
     if (l->op == &mu_op_is_nan)
         return mu__lowered(l, 0, mu__hlo_compare(l->emitter, "NE", x, x));
-    return mu__lowered(l, 0, mu__hlo_compare(l->emitter, "EQ", mu__hlo_unary(l->emitter, "stablehlo.abs", x),
-                                             number_like(l->emitter, x, INFINITY)));
+    return mu__lowered(l, 0,
+                       mu__hlo_compare(l->emitter, "EQ", mu__hlo_unary(l->emitter, "stablehlo.abs", x),
+                                       number_like(l->emitter, x, INFINITY)));
 }
 
 mu_status mu__lower_squared_difference(mu_lowering *l)

@@ -7,10 +7,7 @@
 
 #include <math.h>
 
-static mu_hlo binary(mu_emitter *e, const char *op, mu_hlo a, mu_hlo b)
-{
-    return mu__hlo_binary(e, op, a, b);
-}
+static mu_hlo binary(mu_emitter *e, const char *op, mu_hlo a, mu_hlo b) { return mu__hlo_binary(e, op, a, b); }
 
 // Mask of the keys that each query attends to, in the shape of the scores.
 static mu_hlo seen_keys(mu_lowering *l, const mu_shape *scores, int mask)
@@ -30,8 +27,8 @@ static mu_hlo seen_keys(mu_lowering *l, const mu_shape *scores, int mask)
 
 typedef struct scored {
     mu_emitter *e;
-    mu_hlo q, k, v, seen, scores, scale;   // scores: hidden ones are set far below all others
-    mu_ints last, rows;                    // last: the axis of keys; rows: all other axes
+    mu_hlo q, k, v, seen, scores, scale; // scores: hidden ones are set far below all others
+    mu_ints last, rows;                  // last: the axis of keys; rows: all other axes
 } scored;
 
 static scored scores_of(mu_lowering *l, int mask)

@@ -6,7 +6,6 @@
 #include "ops/core/lower.h"
 #include "ops/spatial/pool.h"
 
-
 // ---- Products -----------------------------------------------------------------------------------
 
 mu_hlo mu__hlo_with_batches(mu_emitter *e, mu_hlo a, const mu_shape *result)
@@ -94,7 +93,7 @@ enum { MOST_TAPS = 256 };
 typedef struct taps {
     mu_emitter *e;
     mu_window w;
-    mu_ints before, after, none;   // padding of [N, height, width, channels]
+    mu_ints before, after, none; // padding of [N, height, width, channels]
 } taps;
 
 static mu_status make_taps(mu_lowering *l, const mu_shape *image, taps *t)
@@ -108,8 +107,9 @@ static mu_status make_taps(mu_lowering *l, const mu_shape *image, taps *t)
                          (long long)y->size, (long long)x->size, (int)MOST_TAPS);
     t->none = (mu_ints){.n = 4};
     t->before = (mu_ints){.n = 4, .at = {0, y->before, x->before, 0}};
-    t->after = (mu_ints){.n = 4, .at = {0, (y->out - 1) * y->stride + y->size - y->in - y->before,
-                                        (x->out - 1) * x->stride + x->size - x->in - x->before, 0}};
+    t->after = (mu_ints){.n = 4,
+                         .at = {0, (y->out - 1) * y->stride + y->size - y->in - y->before,
+                                (x->out - 1) * x->stride + x->size - x->in - x->before, 0}};
     return MU_OK;
 }
 
@@ -277,7 +277,7 @@ mu_status mu__lower_pool(mu_lowering *l)
 
 // Logits minus their maximum, and derived values. `along`: all axes except the classes.
 typedef struct exponentials {
-    mu_hlo shifted, powers, sum, log_sum;   // sum and log_sum lack the axis of classes
+    mu_hlo shifted, powers, sum, log_sum; // sum and log_sum lack the axis of classes
     mu_ints classes, along;
 } exponentials;
 

@@ -7,8 +7,8 @@
 // x with its channels split into groups, normalised: h = (x - mean) r.
 typedef struct normal_form {
     mu_emitter *e;
-    mu_hlo h, inverse;        // inverse: r, broadcast
-    mu_ints over, along;      // over: axes of a mean; along: the others
+    mu_hlo h, inverse;   // inverse: r, broadcast
+    mu_ints over, along; // over: axes of a mean; along: the others
 } normal_form;
 
 static mu_hlo binary(const normal_form *f, const char *op, mu_hlo a, mu_hlo b)

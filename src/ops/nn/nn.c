@@ -45,10 +45,7 @@ static void sum_part(void *arg, int index, int count)
     job->sum(job->arg, job->parts + index * job->width, begin, end);
 }
 
-size_t mu__parts_bytes(const mu_team *team, int64_t width)
-{
-    return sizeof(float) * (size_t)(width * team->n_threads);
-}
+size_t mu__parts_bytes(const mu_team *team, int64_t width) { return sizeof(float) * (size_t)(width * team->n_threads); }
 
 void mu__sum_parts(const mu_team *whole, int64_t work, int64_t n, int64_t width, float *parts, mu_partial_sum *sum,
                    void *arg)
@@ -69,8 +66,7 @@ static mu_status bias_add_infer(mu_infer *infer)
     const mu_shape *x = &infer->in[0].shape, *b = &infer->in[1].shape;
     MU_TRY(mu__need_same_dtype(infer, 0, 1));
     const int64_t channels = x->rank > 0 ? x->dims[x->rank - 1] : 0;
-    if (x->rank < 1 || b->rank != 1
-        || (channels != b->dims[0] && channels != MU_UNKNOWN && b->dims[0] != MU_UNKNOWN))
+    if (x->rank < 1 || b->rank != 1 || (channels != b->dims[0] && channels != MU_UNKNOWN && b->dims[0] != MU_UNKNOWN))
         return mu__error(MU_INVALID_ARGUMENT, "%s: the bias must have as many elements as the last axis of %s, got %s",
                          infer->op->name, mu__shape_text(x, x_text), mu__shape_text(b, b_text));
     return mu__infer_same(infer);
@@ -128,8 +124,14 @@ static const mu_sample bias_add_samples[] = {
 };
 
 const mu_op mu_op_bias_add = {
-    .name = "bias_add", .n_in = 2, .n_out = 1, .dtypes = MU_NUMBERS, .in_place = 1,
-    .infer = bias_add_infer, .grad = bias_add_grad_rule, .ref = bias_add_ref,
+    .name = "bias_add",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_NUMBERS,
+    .in_place = 1,
+    .infer = bias_add_infer,
+    .grad = bias_add_grad_rule,
+    .ref = bias_add_ref,
     .samples = bias_add_samples,
     .cpu = {.run = bias_add_fast},
     .lower = mu__lower_bias_add,
@@ -232,8 +234,13 @@ static const mu_sample bias_add_grad_samples[] = {
 };
 
 const mu_op mu_op_bias_add_grad = {
-    .name = "bias_add_grad", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS,
-    .infer = bias_add_grad_infer, .grad = bias_add_grad_grad, .ref = bias_add_grad_ref,
+    .name = "bias_add_grad",
+    .n_in = 1,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .infer = bias_add_grad_infer,
+    .grad = bias_add_grad_grad,
+    .ref = bias_add_grad_ref,
     .cpu = {bias_add_grad_prepare, bias_add_grad_fast, NULL},
     .samples = bias_add_grad_samples,
     .lower = mu__lower_bias_add_grad,
@@ -311,8 +318,15 @@ static const mu_sample relu_grad_samples[] = {
 };
 
 const mu_op mu_op_relu_grad = {
-    .name = "relu_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .flags = MU_OP_ELEMENTWISE, .in_place = 3,
-    .infer = relu_grad_infer, .grad = relu_grad_grad, .ref = relu_grad_ref,
+    .name = "relu_grad",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .flags = MU_OP_ELEMENTWISE,
+    .in_place = 3,
+    .infer = relu_grad_infer,
+    .grad = relu_grad_grad,
+    .ref = relu_grad_ref,
     .cpu = {.run = relu_grad_fast},
     .samples = relu_grad_samples,
     .lower = mu__lower_relu_grad,
@@ -320,7 +334,4 @@ const mu_op mu_op_relu_grad = {
 
 // ---- Public function ----------------------------------------------------------------------------
 
-mu_tensor *mu_nn_bias_add(mu_tensor *x, mu_tensor *bias)
-{
-    return mu__apply2(&mu_op_bias_add, NULL, x, bias);
-}
+mu_tensor *mu_nn_bias_add(mu_tensor *x, mu_tensor *bias) { return mu__apply2(&mu_op_bias_add, NULL, x, bias); }

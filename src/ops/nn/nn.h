@@ -11,23 +11,25 @@
 
 typedef struct mu_matmul_attrs {
     bool transpose_a, transpose_b;
-    bool relu;                         // after a bias: in the native engine's matmul_bias only
+    bool relu; // after a bias: in the native engine's matmul_bias only
 } mu_matmul_attrs;
 
 // The fields of mu_matmul_attrs, without relu.
-#define MU_MATMUL_FIELDS                                                  \
-    {"transpose_a", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_a)}, \
-    {"transpose_b", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_b)}
+#define MU_MATMUL_FIELDS                                                    \
+    {"transpose_a", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_a)},  \
+    {                                                                       \
+        "transpose_b", MU_ATTR_BOOL, offsetof(mu_matmul_attrs, transpose_b) \
+    }
 
 // Convolutions of images [N, height, width, C] with kernels [height, width, C / groups, out]. In three dimensions,
 // depth precedes height in all lists.
 typedef struct mu_conv_attrs {
-    mu_ints strides, dilations;        // height, width
-    mu_ints pads;                      // top, bottom, left, right; for "explicit"
-    mu_ints image; // height, width of the result of an input gradient, which its inputs do not determine
-    char padding[MU_ATTR_TEXT_BYTES];  // "valid", "same" or "explicit"
+    mu_ints strides, dilations; // height, width
+    mu_ints pads;               // top, bottom, left, right; for "explicit"
+    mu_ints image;              // height, width of the result of an input gradient, which its inputs do not determine
+    char padding[MU_ATTR_TEXT_BYTES]; // "valid", "same" or "explicit"
     int64_t groups;
-    bool relu;                         // after a bias: in the native engine's conv2d_bias only
+    bool relu; // after a bias: in the native engine's conv2d_bias only
 } mu_conv_attrs;
 
 typedef struct mu_pool_attrs {
@@ -43,12 +45,12 @@ typedef struct mu_epsilon_attrs {
 typedef struct mu_normalize_attrs {
     int64_t groups;
     double epsilon;
-    bool centered;      // the mean is subtracted
+    bool centered; // the mean is subtracted
 } mu_normalize_attrs;
 
 typedef struct mu_attention_attrs {
     double scale;
-    bool causal;        // a query attends to no later key; the last query attends to all keys
+    bool causal; // a query attends to no later key; the last query attends to all keys
 } mu_attention_attrs;
 
 typedef struct mu_dropout_attrs {
@@ -60,7 +62,7 @@ typedef struct mu_nesterov_attrs {
 } mu_nesterov_attrs;
 
 typedef struct mu_all_reduce_attrs {
-    int64_t reduction;  // mu_reduction
+    int64_t reduction; // mu_reduction
     char name[MU_ATTR_TEXT_BYTES];
     int64_t pack_bytes; // of a gradient in a trace: packed with others up to this size (reductions.c), then -1
 } mu_all_reduce_attrs;
@@ -72,15 +74,15 @@ typedef struct mu_broadcast_attrs {
 
 typedef struct mu_all_gather_attrs {
     int64_t axis;
-    int64_t ranks;      // replicas
-    bool uneven;        // sizes of the parts may differ; the replicas exchange them at run time
+    int64_t ranks; // replicas
+    bool uneven;   // sizes of the parts may differ; the replicas exchange them at run time
     char name[MU_ATTR_TEXT_BYTES];
 } mu_all_gather_attrs;
 
 typedef struct mu_reduce_scatter_attrs {
-    int64_t reduction;  // mu_reduction: a sum or a mean
+    int64_t reduction; // mu_reduction: a sum or a mean
     int64_t axis;
-    int64_t ranks;      // replicas
+    int64_t ranks; // replicas
     char name[MU_ATTR_TEXT_BYTES];
 } mu_reduce_scatter_attrs;
 
@@ -99,7 +101,7 @@ typedef enum mu_scatter {
 } mu_scatter;
 
 typedef struct mu_scatter_attrs {
-    int64_t kind;       // mu_scatter
+    int64_t kind; // mu_scatter
 } mu_scatter_attrs;
 
 // Optimizer updates from slices. With `reduce` the slices of all replicas are combined first.
@@ -112,8 +114,8 @@ typedef struct mu_apply_slices_attrs {
 
 // mu__need_update checks what all updates require: scalar inputs first, a float variable, slots of its shape.
 mu_status mu__need_update(const mu_infer *infer, int n_scalars);
-double mu__read_scalar(const mu_kernel *kernel, int i);  // input i
-double mu__adam_rate(const mu_kernel *kernel);           // the bias-corrected learning rate, from inputs 0, 1, 2 and 4
+double mu__read_scalar(const mu_kernel *kernel, int i); // input i
+double mu__adam_rate(const mu_kernel *kernel);          // the bias-corrected learning rate, from inputs 0, 1, 2 and 4
 
 // ---- Generators (dropout.c) ---------------------------------------------------------------------
 
@@ -125,27 +127,24 @@ mu_tensor *mu__generator_next(mu_resource *generator);
 
 // One spatial axis of a convolution or pool.
 typedef struct mu_window_axis {
-    int64_t in, out;      // extent of the image and of the result; MU_UNKNOWN in traces
+    int64_t in, out; // extent of the image and of the result; MU_UNKNOWN in traces
     int64_t size, stride, dilation;
-    int64_t before, after;  // padding; unknown (0) where `in` is unknown
+    int64_t before, after; // padding; unknown (0) where `in` is unknown
 } mu_window_axis;
 
 typedef struct mu_window {
     int64_t n, channels;
-    int spatial;                     // 2, or 3 with depth
+    int spatial; // 2, or 3 with depth
     union {
         struct {
-            mu_window_axis z, y, x;  // depth (one element in 2-D), height, width
+            mu_window_axis z, y, x; // depth (one element in 2-D), height, width
         };
         mu_window_axis axes[3];
     };
 } mu_window;
 
 // mu__window_axes returns the spatial axes in order; there are window->spatial of them.
-static inline mu_window_axis *mu__window_axes(mu_window *window)
-{
-    return &window->axes[3 - window->spatial];
-}
+static inline mu_window_axis *mu__window_axes(mu_window *window) { return &window->axes[3 - window->spatial]; }
 
 // mu__window_axis computes out, before and after from the other fields. Errors: INVALID_ARGUMENT naming `op`.
 mu_status mu__window_axis(mu_window_axis *axis, const char *padding, int64_t before, int64_t after, const char *op);

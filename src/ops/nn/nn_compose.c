@@ -13,10 +13,7 @@
 // ---- Activations --------------------------------------------------------------------------------
 
 // Integers have their own op definitions for this, without gradients.
-static bool is_whole(const mu_tensor *x)
-{
-    return x && !mu__pending() && mu__dtype_is_integer(x->dtype);
-}
+static bool is_whole(const mu_tensor *x) { return x && !mu__pending() && mu__dtype_is_integer(x->dtype); }
 
 mu_tensor *mu_nn_relu(mu_tensor *x)
 {
@@ -37,15 +34,9 @@ mu_tensor *mu_nn_leaky_relu(mu_tensor *x, double alpha)
     return mu__apply1(&mu_op_leaky_relu, &(mu_alpha_attrs){alpha}, is_whole(x) ? mu_cast(x, MU_F32) : x);
 }
 
-mu_tensor *mu_nn_elu(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_elu, &(mu_alpha_attrs){1}, x);
-}
+mu_tensor *mu_nn_elu(mu_tensor *x) { return mu__apply1(&mu_op_elu, &(mu_alpha_attrs){1}, x); }
 
-mu_tensor *mu_nn_selu(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_selu, NULL, x);
-}
+mu_tensor *mu_nn_selu(mu_tensor *x) { return mu__apply1(&mu_op_selu, NULL, x); }
 
 mu_tensor *mu_nn_gelu(mu_tensor *x, bool approximate)
 {
@@ -53,32 +44,14 @@ mu_tensor *mu_nn_gelu(mu_tensor *x, bool approximate)
     return mu__pending() ? NULL : mu__called("gelu", op, mu__apply1(op, NULL, x));
 }
 
-mu_tensor *mu_nn_silu(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_silu, NULL, x);
-}
+mu_tensor *mu_nn_silu(mu_tensor *x) { return mu__apply1(&mu_op_silu, NULL, x); }
 
-mu_tensor *mu_nn_mish(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_mish, NULL, x);
-}
+mu_tensor *mu_nn_mish(mu_tensor *x) { return mu__apply1(&mu_op_mish, NULL, x); }
 
-mu_tensor *mu_nn_softplus(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_softplus, NULL, x);
-}
+mu_tensor *mu_nn_softplus(mu_tensor *x) { return mu__apply1(&mu_op_softplus, NULL, x); }
 
-mu_tensor *mu_nn_softsign(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_softsign, NULL, x);
-}
+mu_tensor *mu_nn_softsign(mu_tensor *x) { return mu__apply1(&mu_op_softsign, NULL, x); }
 
-mu_tensor *mu_nn_log_sigmoid(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_log_sigmoid, NULL, x);
-}
+mu_tensor *mu_nn_log_sigmoid(mu_tensor *x) { return mu__apply1(&mu_op_log_sigmoid, NULL, x); }
 
-mu_tensor *mu_nn_hard_sigmoid(mu_tensor *x)
-{
-    return mu__apply1(&mu_op_hard_sigmoid, NULL, x);
-}
+mu_tensor *mu_nn_hard_sigmoid(mu_tensor *x) { return mu__apply1(&mu_op_hard_sigmoid, NULL, x); }

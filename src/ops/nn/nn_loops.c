@@ -7,14 +7,14 @@
 
 #include <math.h>
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
-#define M(name) name##f
+#define M(name)  name##f
 #include "ops/nn/nn_loops.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
-#define M(name) name
+#define M(name)  name
 #include "ops/nn/nn_loops.inc.c"
 
 const mu_nn_loops *mu__nn_loops(mu_dtype dtype)

@@ -14,6 +14,6 @@ typedef struct mu_nn_loops {
     void (*cross_entropy)(const void *x, const void *p, int64_t label, void *loss, void *dx, int64_t n);
 } mu_nn_loops;
 
-const mu_nn_loops *mu__nn_loops(mu_dtype dtype);  // NULL for types without loops of their own
+const mu_nn_loops *mu__nn_loops(mu_dtype dtype); // NULL for types without loops of their own
 
 #endif

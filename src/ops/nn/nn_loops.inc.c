@@ -63,7 +63,9 @@ static void FN(cross_entropy)(const void *from, const void *wanted_data, int64_t
 }
 
 static const mu_nn_loops FN(loops) = {
-    .add_bias = FN(add_bias), .softmax = FN(softmax), .cross_entropy = FN(cross_entropy),
+    .add_bias = FN(add_bias),
+    .softmax = FN(softmax),
+    .cross_entropy = FN(cross_entropy),
 };
 
 #undef T

@@ -24,11 +24,11 @@ typedef struct normalize_job {
     void *y, *dgamma, *dbeta;
 } normalize_job;
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
 #include "ops/nn/normalize_loops.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
 #include "ops/nn/normalize_loops.inc.c"
 
@@ -99,11 +99,16 @@ static normalize_job job_of(const mu_kernel *kernel)
     const mu_normalize_attrs *attrs = kernel->attrs;
     const mu_shape *x = &kernel->in[0].shape;
     const int64_t channels = x->dims[x->rank - 1], groups = MU_MAX(attrs->groups, (int64_t)1);
-    const int first = attrs->groups > 0 ? 1 : x->rank - 1;  // the axes before it count samples
-    return (normalize_job){.kernel = kernel, .samples = mu__elements_between(x, 0, first),
-                           .positions = mu__elements_between(x, first, x->rank - 1), .groups = groups,
-                           .width = channels / groups, .epsilon = attrs->epsilon, .centered = attrs->centered,
-                           .x = kernel->in[0].data, .y = kernel->out[0].data};
+    const int first = attrs->groups > 0 ? 1 : x->rank - 1; // the axes before it count samples
+    return (normalize_job){.kernel = kernel,
+                           .samples = mu__elements_between(x, 0, first),
+                           .positions = mu__elements_between(x, first, x->rank - 1),
+                           .groups = groups,
+                           .width = channels / groups,
+                           .epsilon = attrs->epsilon,
+                           .centered = attrs->centered,
+                           .x = kernel->in[0].data,
+                           .y = kernel->out[0].data};
 }
 
 static normalize_job forward_job(const mu_kernel *kernel)
@@ -124,10 +129,7 @@ static normalize_job backward_job(const mu_kernel *kernel)
     return job;
 }
 
-static bool empty(const normalize_job *job)
-{
-    return job->positions == 0 || job->width == 0;
-}
+static bool empty(const normalize_job *job) { return job->positions == 0 || job->width == 0; }
 
 static mu_status normalize_ref(const mu_kernel *kernel)
 {
@@ -175,16 +177,20 @@ typedef struct channel_numbers {
     float *center, *factor, *shift, *along, *dgamma, *dbeta;
 } channel_numbers;
 
-enum { NUMBERS = 2 * 2 + 6 };  // floats per channel
+enum { NUMBERS = 2 * 2 + 6 }; // floats per channel
 
 static channel_numbers numbers_of(const normalize_job *job, int member)
 {
     const int64_t channels = job->groups * job->width;
     double *doubles = (double *)job->kernel->scratch + (NUMBERS + 1) / 2 * channels * member;
     float *floats = (float *)(doubles + 2 * channels);
-    return (channel_numbers){.first = doubles, .second = doubles + channels, .center = floats,
-                             .factor = floats + channels, .shift = floats + 2 * channels,
-                             .along = floats + 3 * channels, .dgamma = floats + 4 * channels,
+    return (channel_numbers){.first = doubles,
+                             .second = doubles + channels,
+                             .center = floats,
+                             .factor = floats + channels,
+                             .shift = floats + 2 * channels,
+                             .along = floats + 3 * channels,
+                             .dgamma = floats + 4 * channels,
                              .dbeta = floats + 5 * channels};
 }
 
@@ -334,8 +340,7 @@ static mu_status grad_fast(const mu_kernel *kernel)
 static mu_tensor *normalize_grad(mu_grad *g, int i)
 {
     mu_tensor *in[] = {g->x[0], g->dy, g->n_in > 1 ? g->x[1] : NULL};
-    if (!g->memo[0]
-        && mu__apply(&mu_op_normalize_grad, g->attrs, g->n_in > 1 ? 3 : 2, in, 0, NULL, g->memo) != MU_OK)
+    if (!g->memo[0] && mu__apply(&mu_op_normalize_grad, g->attrs, g->n_in > 1 ? 3 : 2, in, 0, NULL, g->memo) != MU_OK)
         return NULL;
     return g->memo[i];
 }
@@ -430,17 +435,33 @@ static const mu_sample grad_samples[] = {
 };
 
 const mu_op mu_op_normalize = {
-    .name = "normalize", .n_in = 1, .max_in = 3, .n_out = 1, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_normalize_attrs), .attrs = normalize_fields,
-    .infer = normalize_infer, .grad = normalize_grad, .ref = normalize_ref, .samples = normalize_samples_list,
+    .name = "normalize",
+    .n_in = 1,
+    .max_in = 3,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_normalize_attrs),
+    .attrs = normalize_fields,
+    .infer = normalize_infer,
+    .grad = normalize_grad,
+    .ref = normalize_ref,
+    .samples = normalize_samples_list,
     .cpu = {.prepare = normalize_prepare, .run = normalize_fast},
     .lower = mu__lower_normalize,
 };
 
 const mu_op mu_op_normalize_grad = {
-    .name = "normalize_grad", .n_in = 2, .max_in = 3, .n_out = 3, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_normalize_attrs), .attrs = normalize_fields,
-    .infer = grad_infer, .grad = grad_grad, .ref = grad_ref, .samples = grad_samples,
+    .name = "normalize_grad",
+    .n_in = 2,
+    .max_in = 3,
+    .n_out = 3,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_normalize_attrs),
+    .attrs = normalize_fields,
+    .infer = grad_infer,
+    .grad = grad_grad,
+    .ref = grad_ref,
+    .samples = grad_samples,
     .cpu = {.prepare = normalize_prepare, .run = grad_fast},
     .lower = mu__lower_normalize_grad,
 };
@@ -451,8 +472,7 @@ static mu_status affine_infer(mu_infer *infer)
 {
     MU_TRY(mu__infer_same(infer));
     if (infer->in[0].shape.rank < 1)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: x is a scalar; its last axis must be the channels",
-                         infer->op->name);
+        return mu__error(MU_INVALID_ARGUMENT, "%s: x is a scalar; its last axis must be the channels", infer->op->name);
     return need_vectors(infer, 1);
 }
 
@@ -511,8 +531,15 @@ static const mu_sample affine_samples[] = {
 };
 
 const mu_op mu_op_channel_affine = {
-    .name = "channel_affine", .n_in = 4, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
-    .infer = affine_infer, .grad = affine_grad, .ref = affine_ref, .samples = affine_samples,
+    .name = "channel_affine",
+    .n_in = 4,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .in_place = 1,
+    .infer = affine_infer,
+    .grad = affine_grad,
+    .ref = affine_ref,
+    .samples = affine_samples,
     .cpu = {.prepare = mu__prepare_f32, .run = affine_fast},
     .lower = mu__lower_channel_affine,
 };

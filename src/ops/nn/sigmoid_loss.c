@@ -13,38 +13,38 @@
 #include <muster/nn.h>
 #include <muster/ops.h>
 
-enum { MOST = 512 };  // elements per block
+enum { MOST = 512 }; // elements per block
 
 // ---- Loops --------------------------------------------------------------------------------------
 
 // a: the softplus of x, or dy and the sigmoid of x; z: the labels.
-#define LOOPS(prefix, type, math)                                                                                     \
-    MU_PER_ISA(prefix##_loss_of, (const type *above, const type *x, const type *z, type *out, int64_t n),             \
-               (above, x, z, out, n))                                                                                 \
-    {                                                                                                                 \
-        MU_INDEPENDENT                                                                                                \
-        for (int64_t i = 0; i < n; i++)                                                                               \
-            out[i] = above[i] - x[i] * z[i];                                                                          \
-    }                                                                                                                 \
-    MU_PER_ISA(prefix##_derivative_of, (const type *dy, const type *s, const type *z, type *out, int64_t n),          \
-               (dy, s, z, out, n))                                                                                    \
-    {                                                                                                                 \
-        MU_INDEPENDENT                                                                                                \
-        for (int64_t i = 0; i < n; i++)                                                                               \
-            out[i] = dy[i] * (s[i] - z[i]);                                                                           \
-    }                                                                                                                 \
-    /* dy: NULL for the loss itself. */                                                                               \
-    static void prefix##_range(const type *dy, const type *x, const type *z, type *out, int64_t n)                    \
-    {                                                                                                                 \
-        type curve[MOST];                                                                                             \
-        for (int64_t i = 0; i < n; i += MOST) {                                                                       \
-            const int64_t count = MU_MIN((int64_t)MOST, n - i);                                                       \
-            mu__kernels()->math(dy ? MU_MATH_SIGMOID : MU_MATH_SOFTPLUS, 0, x + i, curve, count);                     \
-            if (dy)                                                                                                   \
-                prefix##_derivative_of(dy + i, curve, z + i, out + i, count);                                         \
-            else                                                                                                      \
-                prefix##_loss_of(curve, x + i, z + i, out + i, count);                                                \
-        }                                                                                                             \
+#define LOOPS(prefix, type, math)                                                                            \
+    MU_PER_ISA(prefix##_loss_of, (const type *above, const type *x, const type *z, type *out, int64_t n),    \
+               (above, x, z, out, n))                                                                        \
+    {                                                                                                        \
+        MU_INDEPENDENT                                                                                       \
+        for (int64_t i = 0; i < n; i++)                                                                      \
+            out[i] = above[i] - x[i] * z[i];                                                                 \
+    }                                                                                                        \
+    MU_PER_ISA(prefix##_derivative_of, (const type *dy, const type *s, const type *z, type *out, int64_t n), \
+               (dy, s, z, out, n))                                                                           \
+    {                                                                                                        \
+        MU_INDEPENDENT                                                                                       \
+        for (int64_t i = 0; i < n; i++)                                                                      \
+            out[i] = dy[i] * (s[i] - z[i]);                                                                  \
+    }                                                                                                        \
+    /* dy: NULL for the loss itself. */                                                                      \
+    static void prefix##_range(const type *dy, const type *x, const type *z, type *out, int64_t n)           \
+    {                                                                                                        \
+        type curve[MOST];                                                                                    \
+        for (int64_t i = 0; i < n; i += MOST) {                                                              \
+            const int64_t count = MU_MIN((int64_t)MOST, n - i);                                              \
+            mu__kernels()->math(dy ? MU_MATH_SIGMOID : MU_MATH_SOFTPLUS, 0, x + i, curve, count);            \
+            if (dy)                                                                                          \
+                prefix##_derivative_of(dy + i, curve, z + i, out + i, count);                                \
+            else                                                                                             \
+                prefix##_loss_of(curve, x + i, z + i, out + i, count);                                       \
+        }                                                                                                    \
     }
 LOOPS(f32, float, math_f32)
 LOOPS(f64, double, math_f64)
@@ -59,8 +59,11 @@ typedef struct loss_job {
 static loss_job job_of(const mu_kernel *kernel)
 {
     const bool derivative = kernel->n_in == 3;
-    return (loss_job){.kernel = kernel, .dtype = kernel->out[0].dtype, .dy = derivative ? kernel->in[0].data : NULL,
-                      .x = kernel->in[derivative].data, .z = kernel->in[derivative + 1].data};
+    return (loss_job){.kernel = kernel,
+                      .dtype = kernel->out[0].dtype,
+                      .dy = derivative ? kernel->in[0].data : NULL,
+                      .x = kernel->in[derivative].data,
+                      .z = kernel->in[derivative + 1].data};
 }
 
 static double value_at(const loss_job *j, int64_t i)
@@ -98,8 +101,13 @@ static void loss_range(void *arg, int64_t begin, int64_t end)
     const size_t at = (size_t)begin * mu_dtype_bytes(j->dtype);
     const void *dy = j->dy ? j->dy + at : NULL, *x = j->x + at, *z = j->z + at;
     void *to = (char *)j->kernel->out[0].data + at;
-    const mu_float16_run run = {.in_dtype = j->dtype, .out_dtype = j->dtype, .n_in = dy ? 3 : 2, .in = {x, z, dy},
-                                .step = {1, 1, 1}, .out = to, .n = end - begin};
+    const mu_float16_run run = {.in_dtype = j->dtype,
+                                .out_dtype = j->dtype,
+                                .n_in = dy ? 3 : 2,
+                                .in = {x, z, dy},
+                                .step = {1, 1, 1},
+                                .out = to,
+                                .n = end - begin};
     if (j->dtype == MU_F64)
         f64_range(dy, x, z, to, end - begin);
     else if (j->dtype == MU_F32)
@@ -167,15 +175,33 @@ static const mu_sample derivative_samples[] = {
 };
 
 const mu_op mu_op_sigmoid_cross_entropy = {
-    .name = "sigmoid_cross_entropy", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 3,
-    .flags = MU_OP_ELEMENTWISE, .infer = loss_infer, .grad = loss_grad, .ref = loss_ref,
-    .cpu = {.run = loss_run}, .samples = loss_samples, .lower = mu__lower_sigmoid_loss,
+    .name = "sigmoid_cross_entropy",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .in_place = 3,
+    .flags = MU_OP_ELEMENTWISE,
+    .infer = loss_infer,
+    .grad = loss_grad,
+    .ref = loss_ref,
+    .cpu = {.run = loss_run},
+    .samples = loss_samples,
+    .lower = mu__lower_sigmoid_loss,
 };
 
 const mu_op mu_op_sigmoid_cross_entropy_grad = {
-    .name = "sigmoid_cross_entropy_grad", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 7,
-    .flags = MU_OP_ELEMENTWISE, .infer = loss_infer, .grad = derivative_grad, .ref = loss_ref,
-    .cpu = {.run = loss_run}, .samples = derivative_samples, .lower = mu__lower_sigmoid_loss,
+    .name = "sigmoid_cross_entropy_grad",
+    .n_in = 3,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .in_place = 7,
+    .flags = MU_OP_ELEMENTWISE,
+    .infer = loss_infer,
+    .grad = derivative_grad,
+    .ref = loss_ref,
+    .cpu = {.run = loss_run},
+    .samples = derivative_samples,
+    .lower = mu__lower_sigmoid_loss,
 };
 
 mu_tensor *mu_nn_sigmoid_cross_entropy(mu_tensor *labels, mu_tensor *logits)

@@ -16,25 +16,13 @@
 
 static const mu_attr_spec axis_fields[] = {{"axis", MU_ATTR_INT, offsetof(mu_axis_attrs, axis)}, {0}};
 
-static mu_tensor *sum_keeping(mu_tensor *x, int axis)
-{
-    return mu_reduce_sum(x, axis, .keep_dims = true);
-}
+static mu_tensor *sum_keeping(mu_tensor *x, int axis) { return mu_reduce_sum(x, axis, .keep_dims = true); }
 
-static mu_tensor *multiply(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_multiply, NULL, a, b);
-}
+static mu_tensor *multiply(mu_tensor *a, mu_tensor *b) { return mu__apply2(&mu_op_multiply, NULL, a, b); }
 
-static mu_tensor *subtract(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_subtract, NULL, a, b);
-}
+static mu_tensor *subtract(mu_tensor *a, mu_tensor *b) { return mu__apply2(&mu_op_subtract, NULL, a, b); }
 
-static mu_tensor *add(mu_tensor *a, mu_tensor *b)
-{
-    return mu__apply2(&mu_op_add, NULL, a, b);
-}
+static mu_tensor *add(mu_tensor *a, mu_tensor *b) { return mu__apply2(&mu_op_add, NULL, a, b); }
 
 // y (dy - sum(y dy)): the gradient of softmax, with y its result.
 static mu_tensor *softmax_jacobian(mu_tensor *y, mu_tensor *dy, int axis)
@@ -210,26 +198,39 @@ static mu_status softmax_fast(const mu_kernel *kernel)
 static const mu_axis_attrs last_axis = {-1}, first_axis = {0}, middle_axis = {1};
 
 static const mu_sample softmax_samples[] = {
-    {.n_in = 1, .in = {{2, {5, 7}}}, .attrs = &last_axis},
-    {.n_in = 1, .in = {{2, {4, 3}}}, .attrs = &first_axis},
-    {.n_in = 1, .in = {{3, {2, 5, 3}}}, .attrs = &middle_axis},
-    {.n_in = 1, .in = {{2, {3, 1}}}, .attrs = &last_axis},
-    {.n_in = 1, .in = {{2, {0, 3}}}, .attrs = &last_axis},
-    {0},
+    {.n_in = 1, .in = {{2, {5, 7}}}, .attrs = &last_axis},      {.n_in = 1, .in = {{2, {4, 3}}}, .attrs = &first_axis},
+    {.n_in = 1, .in = {{3, {2, 5, 3}}}, .attrs = &middle_axis}, {.n_in = 1, .in = {{2, {3, 1}}}, .attrs = &last_axis},
+    {.n_in = 1, .in = {{2, {0, 3}}}, .attrs = &last_axis},      {0},
 };
 
 const mu_op mu_op_softmax = {
-    .name = "softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
-    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
-    .infer = softmax_infer, .grad = softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
+    .name = "softmax",
+    .n_in = 1,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .in_place = 1,
+    .attrs_bytes = sizeof(mu_axis_attrs),
+    .attrs = axis_fields,
+    .infer = softmax_infer,
+    .grad = softmax_grad,
+    .ref = softmax_ref,
+    .samples = softmax_samples,
     .cpu = {.prepare = softmax_prepare, .run = softmax_fast},
     .lower = mu__lower_softmax,
 };
 
 const mu_op mu_op_log_softmax = {
-    .name = "log_softmax", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 1,
-    .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields,
-    .infer = softmax_infer, .grad = log_softmax_grad, .ref = softmax_ref, .samples = softmax_samples,
+    .name = "log_softmax",
+    .n_in = 1,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .in_place = 1,
+    .attrs_bytes = sizeof(mu_axis_attrs),
+    .attrs = axis_fields,
+    .infer = softmax_infer,
+    .grad = log_softmax_grad,
+    .ref = softmax_ref,
+    .samples = softmax_samples,
     .cpu = {.prepare = softmax_prepare, .run = softmax_fast},
     .lower = mu__lower_softmax,
 };
@@ -243,23 +244,22 @@ static mu_status sparse_infer(mu_infer *infer)
     mu_shape rows = *logits;
     rows.rank = MU_MAX(logits->rank - 1, 0);
     if (!mu__dtype_is_integer(infer->in[1].dtype))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: labels are integers, got %s; for one-hot labels use the categorical "
-                         "cross-entropy, which is not sparse", infer->op->name, mu_dtype_name(infer->in[1].dtype));
-    if (logits->rank < 1 || !mu__shape_compatible(&rows, labels))
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: labels must have the shape of the logits without their last axis, got labels %s and "
-                         "logits %s",
-                         infer->op->name, mu__shape_text(labels, labels_text), mu__shape_text(logits, logits_text));
+                         "%s: labels are integers, got %s; for one-hot labels use the categorical cross-entropy, which "
+                         "is not sparse",
+                         infer->op->name, mu_dtype_name(infer->in[1].dtype));
+    if (logits->rank < 1 || !mu__shape_compatible(&rows, labels))
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: labels must have the shape of the logits without their last axis, got labels %s and logits %s",
+            infer->op->name, mu__shape_text(labels, labels_text), mu__shape_text(logits, logits_text));
     infer->out[0] = (mu_spec){infer->in[0].dtype, rows};
     infer->out[1] = infer->in[0];
     return MU_OK;
 }
 
 // Broadcasts dy, one number per row, over the classes.
-static mu_tensor *over_classes(mu_tensor *dy, mu_tensor *by)
-{
-    return multiply(mu_expand_dims(dy, -1), by);
-}
+static mu_tensor *over_classes(mu_tensor *dy, mu_tensor *by) { return multiply(mu_expand_dims(dy, -1), by); }
 
 static mu_tensor *sparse_grad(mu_grad *g, int i)
 {
@@ -322,16 +322,26 @@ static mu_status sparse_fast(const mu_kernel *kernel)
 
 static const mu_sample sparse_samples[] = {
     {.n_in = 2, .in = {{2, {5, 7}}, {1, {5}}}, .low = {-2, 0}, .high = {2, 7}, .dtypes = {0, MU_I64}, .no_grad = 2},
-    {.n_in = 2, .in = {{3, {2, 3, 4}}, {2, {2, 3}}}, .low = {-9, 0}, .high = {9, 4},
-     .dtypes = {0, MU_I32}, .no_grad = 2},
+    {.n_in = 2,
+     .in = {{3, {2, 3, 4}}, {2, {2, 3}}},
+     .low = {-9, 0},
+     .high = {9, 4},
+     .dtypes = {0, MU_I32},
+     .no_grad = 2},
     {.n_in = 2, .in = {{2, {6, 1}}, {1, {6}}}, .low = {-2, 0}, .high = {2, 1}, .dtypes = {0, MU_U8}, .no_grad = 2},
     {.n_in = 2, .in = {{2, {0, 4}}, {1, {0}}}, .low = {-2, 0}, .high = {2, 4}, .dtypes = {0, MU_I64}, .no_grad = 2},
     {0},
 };
 
 const mu_op mu_op_sparse_softmax_cross_entropy = {
-    .name = "sparse_softmax_cross_entropy", .n_in = 2, .n_out = 2, .dtypes = MU_FLOATS, .fails_for = MU_FLOATS,
-    .infer = sparse_infer, .grad = sparse_grad, .ref = sparse_ref,
+    .name = "sparse_softmax_cross_entropy",
+    .n_in = 2,
+    .n_out = 2,
+    .dtypes = MU_FLOATS,
+    .fails_for = MU_FLOATS,
+    .infer = sparse_infer,
+    .grad = sparse_grad,
+    .ref = sparse_ref,
     .cpu = {sparse_prepare, sparse_fast, NULL},
     .samples = sparse_samples,
     .lower = mu__lower_cross_entropy,
@@ -423,18 +433,21 @@ static mu_status dense_fast(const mu_kernel *kernel)
 }
 
 const mu_op mu_op_softmax_cross_entropy = {
-    .name = "softmax_cross_entropy", .n_in = 2, .n_out = 2, .dtypes = MU_FLOATS,
-    .infer = dense_infer, .grad = dense_grad, .ref = dense_ref, .samples = dense_samples,
+    .name = "softmax_cross_entropy",
+    .n_in = 2,
+    .n_out = 2,
+    .dtypes = MU_FLOATS,
+    .infer = dense_infer,
+    .grad = dense_grad,
+    .ref = dense_ref,
+    .samples = dense_samples,
     .cpu = {.prepare = mu__prepare_f32, .run = dense_fast},
     .lower = mu__lower_cross_entropy,
 };
 
 // ---- Public functions ---------------------------------------------------------------------------
 
-mu_tensor *mu_nn_softmax(mu_tensor *x, int axis)
-{
-    return mu__apply1(&mu_op_softmax, &(mu_axis_attrs){axis}, x);
-}
+mu_tensor *mu_nn_softmax(mu_tensor *x, int axis) { return mu__apply1(&mu_op_softmax, &(mu_axis_attrs){axis}, x); }
 
 mu_tensor *mu_nn_log_softmax(mu_tensor *x, int axis)
 {

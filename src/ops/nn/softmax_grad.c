@@ -14,13 +14,13 @@
 
 enum { COLUMNS = 128, LANES = 32 };
 
-#define T float
-#define FN(name) f32_##name
+#define T            float
+#define FN(name)     f32_##name
 #define EXP(x, y, n) mu__kernels()->math_f32(MU_MATH_EXP, 0, x, y, n)
 #include "ops/nn/softmax_grad_loops.inc.c"
 
-#define T double
-#define FN(name) f64_##name
+#define T            double
+#define FN(name)     f64_##name
 #define EXP(x, y, n) mu__kernels()->math_f64(MU_MATH_EXP, 0, x, y, n)
 #include "ops/nn/softmax_grad_loops.inc.c"
 
@@ -134,11 +134,11 @@ static const mu_sample samples[] = {
     {0},
 };
 
-#define GRADIENT(text, rule)                                                                                    \
-    {                                                                                                           \
-        .name = text, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 3,                                \
-        .attrs_bytes = sizeof(mu_axis_attrs), .attrs = axis_fields, .infer = grad_infer, .grad = rule,          \
-        .ref = grad_ref, .cpu = {.run = grad_run}, .samples = samples, .lower = mu__lower_softmax_grad,         \
+#define GRADIENT(text, rule)                                                                                           \
+    {                                                                                                                  \
+        .name = text, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .in_place = 3, .attrs_bytes = sizeof(mu_axis_attrs), \
+        .attrs = axis_fields, .infer = grad_infer, .grad = rule, .ref = grad_ref, .cpu = {.run = grad_run},            \
+        .samples = samples, .lower = mu__lower_softmax_grad,                                                           \
     }
 const mu_op mu_op_softmax_grad = GRADIENT("softmax_grad", softmax_grad_grad);
 const mu_op mu_op_log_softmax_grad = GRADIENT("log_softmax_grad", log_softmax_grad_grad);

@@ -27,10 +27,7 @@ static inline __attribute__((always_inline)) T FN(sum)(const T *a, const T *b, i
     return lanes[0] + rest;
 }
 
-MU_PER_ISA_RESULT(T, FN(sum_of_row), (const T *a, int64_t n), (a, n))
-{
-    return FN(sum)(a, NULL, n);
-}
+MU_PER_ISA_RESULT(T, FN(sum_of_row), (const T *a, int64_t n), (a, n)) { return FN(sum)(a, NULL, n); }
 
 // One row of softmax's gradient.
 MU_PER_ISA(FN(row), (const T *dy, const T *y, T *dx, int64_t n), (dy, y, dx, n))

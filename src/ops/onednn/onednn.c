@@ -10,7 +10,7 @@ enum { MAX_STEPS = 4, MAX_MEMORIES = 16, MAX_ARGS = 8, MAX_CHOSEN = 8, ALIGNMENT
 
 typedef struct dnnl_slot {
     dnnl_memory_t memory;
-    int operand;      // -1: in scratch
+    int operand; // -1: in scratch
     size_t offset;
 } dnnl_slot;
 
@@ -30,7 +30,7 @@ struct mu_dnnl {
     dnnl_primitive_desc_t chosen[MAX_CHOSEN];
     size_t scratch_bytes;
     bool declined;
-    dnnl_status_t status;  // first failure
+    dnnl_status_t status; // first failure
 };
 
 // Records the first failure; returns whether there is none so far.
@@ -153,10 +153,7 @@ dnnl_memory_t mu__dnnl_operand(mu_dnnl *dnnl, int operand, const dnnl_memory_des
     return add_memory(dnnl, operand, layout);
 }
 
-dnnl_memory_t mu__dnnl_scratch(mu_dnnl *dnnl, const dnnl_memory_desc_t *layout)
-{
-    return add_memory(dnnl, -1, layout);
-}
+dnnl_memory_t mu__dnnl_scratch(mu_dnnl *dnnl, const dnnl_memory_desc_t *layout) { return add_memory(dnnl, -1, layout); }
 
 // Attributes of every primitive: scratchpad supplied by the caller, optionally a ReLU after it.
 static dnnl_primitive_attr_t make_attributes(mu_dnnl *dnnl, bool relu)
@@ -165,8 +162,8 @@ static dnnl_primitive_attr_t make_attributes(mu_dnnl *dnnl, bool relu)
     dnnl_post_ops_t post = NULL;
     if (check(dnnl, dnnl_primitive_attr_create(&attributes)))
         check(dnnl, dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user));
-    if (relu && check(dnnl, dnnl_post_ops_create(&post))
-        && check(dnnl, dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f)))
+    if (relu && check(dnnl, dnnl_post_ops_create(&post)) &&
+        check(dnnl, dnnl_post_ops_append_eltwise(post, 1.0f, dnnl_eltwise_relu, 0.0f, 0.0f)))
         check(dnnl, dnnl_primitive_attr_set_post_ops(attributes, post));
     if (post)
         dnnl_post_ops_destroy(post);
@@ -253,14 +250,14 @@ void mu__dnnl_step(mu_dnnl *dnnl, const_dnnl_primitive_desc_t chosen, int n, con
 void mu__dnnl_reorder(mu_dnnl *dnnl, dnnl_memory_t from, dnnl_memory_t to)
 {
     const dnnl_memory_desc_t *source = NULL, *target = NULL;
-    if (!from || !to || !check(dnnl, dnnl_memory_get_memory_desc(from, &source))
-        || !check(dnnl, dnnl_memory_get_memory_desc(to, &target)))
+    if (!from || !to || !check(dnnl, dnnl_memory_get_memory_desc(from, &source)) ||
+        !check(dnnl, dnnl_memory_get_memory_desc(to, &target)))
         return;
     dnnl_primitive_attr_t attributes = make_attributes(dnnl, false);
     dnnl_primitive_desc_t description = NULL;
     if (check(dnnl, dnnl_success))
-        check(dnnl, dnnl_reorder_primitive_desc_create(&description, source, dnnl->engine, target, dnnl->engine,
-                                                       attributes));
+        check(dnnl,
+              dnnl_reorder_primitive_desc_create(&description, source, dnnl->engine, target, dnnl->engine, attributes));
     if (attributes)
         dnnl_primitive_attr_destroy(attributes);
     if (!description)
@@ -288,10 +285,7 @@ mu_status mu__dnnl_finish(mu_dnnl *dnnl, mu_prepare *prepare)
     return MU_OK;
 }
 
-mu_status mu__dnnl_run(const mu_kernel *kernel)
-{
-    return mu__dnnl_run_from(kernel, 0);
-}
+mu_status mu__dnnl_run(const mu_kernel *kernel) { return mu__dnnl_run_from(kernel, 0); }
 
 // A kernel without scratch memory has slots of no bytes there.
 static void *scratch_at(const mu_kernel *kernel, size_t offset)
@@ -305,14 +299,14 @@ mu_status mu__dnnl_run_from(const mu_kernel *kernel, int first)
     dnnl_status_t status = dnnl_success;
     for (int i = 0; i < dnnl->n_memories && status == dnnl_success; i++) {
         const dnnl_slot *slot = &dnnl->memories[i];
-        void *data = slot->operand < 0               ? scratch_at(kernel, slot->offset)
+        void *data = slot->operand < 0              ? scratch_at(kernel, slot->offset)
                      : slot->operand < kernel->n_in ? kernel->in[slot->operand].data
-                                                     : kernel->out[slot->operand - kernel->n_in].data;
+                                                    : kernel->out[slot->operand - kernel->n_in].data;
         status = dnnl_memory_set_data_handle(slot->memory, data);
     }
     for (int i = first; i < dnnl->n_steps && status == dnnl_success; i++)
-        status = dnnl_primitive_execute(dnnl->steps[i].primitive, dnnl->stream, dnnl->steps[i].n_args,
-                                        dnnl->steps[i].args);
+        status =
+            dnnl_primitive_execute(dnnl->steps[i].primitive, dnnl->stream, dnnl->steps[i].n_args, dnnl->steps[i].args);
     if (status == dnnl_success)
         return MU_OK;
     return mu__error(status == dnnl_out_of_memory ? MU_RESOURCE_EXHAUSTED : MU_INTERNAL,

@@ -13,8 +13,8 @@
 
 typedef struct mu_dnnl mu_dnnl;
 
-mu_dnnl *mu__dnnl_new(const char *op);  // `op` (static) is for messages; NULL after an error
-void mu__dnnl_free(void *dnnl);         // NULL accepted; fits the release slot of ops
+mu_dnnl *mu__dnnl_new(const char *op); // `op` (static) is for messages; NULL after an error
+void mu__dnnl_free(void *dnnl);        // NULL accepted; fits the release slot of ops
 
 // mu__dnnl_use_teams makes oneDNN's parallel regions run on the calling thread's team (onednn_team.c), once per
 // process; returns false if oneDNN still uses libgomp's threads.

@@ -64,19 +64,19 @@ static const struct {
     const char *name;
     function *ours;
 } replaced[] = {
-    {"GOMP_parallel", (function *)parallel},           {"GOMP_barrier", (function *)barrier},
-    {"omp_get_num_threads", (function *)num_threads},  {"omp_get_thread_num", (function *)thread_num},
+    {"GOMP_parallel", (function *)parallel},          {"GOMP_barrier", (function *)barrier},
+    {"omp_get_num_threads", (function *)num_threads}, {"omp_get_thread_num", (function *)thread_num},
     {"omp_in_parallel", (function *)in_parallel},
 };
 
 // The parts of a loaded library that locate its imports.
 typedef struct imports {
-    uintptr_t inside;  // an address inside the library to find
-    uintptr_t base, constant_begin, constant_end;  // constant_begin, _end: read-only after loading
-    const ElfW(Dyn) *dynamic;
-    const ElfW(Sym) *symbols;
+    uintptr_t inside;                             // an address inside the library to find
+    uintptr_t base, constant_begin, constant_end; // constant_begin, _end: read-only after loading
+    const ElfW(Dyn) * dynamic;
+    const ElfW(Sym) * symbols;
     const char *names;
-    const ElfW(Rela) *tables[2];
+    const ElfW(Rela) * tables[2];
     size_t n[2];
 } imports;
 
@@ -166,15 +166,14 @@ bool mu__dnnl_use_teams(void)
     read_dynamic(&in);
     imports own = {.inside = (uintptr_t)parallel};
     dl_iterate_phdr(find_library, &own);
-    bool whole = in.symbols && in.names && in.base != own.base;  // linked into one file, they would call each other
+    bool whole = in.symbols && in.names && in.base != own.base; // linked into one file, they would call each other
     for (size_t i = 0; whole && i < MU_COUNT(replaced); i++)
         whole = (slots[i] = import_of(&in, replaced[i].name)) != 0;
     for (size_t i = MU_COUNT(replaced);
          whole && i-- > 0;) // the region last, when its members can already query their number
         whole = set_import(&in, slots[i], replaced[i].ours);
     if (!whole)
-        mu__log(MU_LOG_INFO,
-                "oneDNN keeps libgomp's threads, which spin between calls; OMP_WAIT_POLICY=passive makes them "
-                "sleep where the processors are shared with other programs");
+        mu__log(MU_LOG_INFO, "oneDNN keeps libgomp's threads, which spin between calls; OMP_WAIT_POLICY=passive makes "
+                             "them sleep where the processors are shared with other programs");
     return whole;
 }

@@ -11,7 +11,7 @@
 enum { SLOTS = 16, OPERANDS = 6, ATTRS_BYTES = 1024 };
 
 typedef struct prepared_state {
-    const mu_op *op;  // NULL: the entry is free
+    const mu_op *op; // NULL: the entry is free
     int n_in, n_out;
     mu_spec specs[OPERANDS];
     unsigned char attrs[ATTRS_BYTES];

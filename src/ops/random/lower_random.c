@@ -92,8 +92,7 @@ mu_hlo mu__hlo_words_at(mu_emitter *e, mu_hlo low, mu_hlo high, mu_hlo key)
     b.key[0] = low_word(&b, key);
     b.key[1] = high_word(&b, key);
     for (int round = 0; round < ROUNDS; round++) {
-        const mu_hlo first =
-            binary(e, "stablehlo.multiply", b.words[0], integers(e, MU_HLO_U64, &b.shape, 0xD2511F53));
+        const mu_hlo first = binary(e, "stablehlo.multiply", b.words[0], integers(e, MU_HLO_U64, &b.shape, 0xD2511F53));
         const mu_hlo second =
             binary(e, "stablehlo.multiply", b.words[2], integers(e, MU_HLO_U64, &b.shape, 0xCD9E8D57));
         b.words[0] = mixed_with(&b, second, b.words[1], b.key[0]);
@@ -145,9 +144,8 @@ mu_hlo mu__hlo_normal(mu_emitter *e, mu_hlo words, mu_dtype dtype)
     const mu_hlo seen = mu__hlo_reshape(e, u, &pairs);
     const mu_hlo first = mu__hlo_slice_axis(e, seen, 1, 0, 1, 1);
     const mu_hlo fraction = mu__hlo_convert(e, mu__hlo_slice_axis(e, seen, 1, 1, 2, 1), MU_F64);
-    const mu_hlo angle =
-        mu__hlo_convert(e, binary(e, "stablehlo.multiply", fraction, mu__hlo_fill(e, MU_F64, &column, 2 * M_PI)),
-                        dtype);
+    const mu_hlo angle = mu__hlo_convert(
+        e, binary(e, "stablehlo.multiply", fraction, mu__hlo_fill(e, MU_F64, &column, 2 * M_PI)), dtype);
     const mu_hlo bounded = binary(e, "stablehlo.maximum", first, mu__hlo_fill(e, dtype, &column, 1e-7));
     const mu_hlo square = binary(e, "stablehlo.multiply", mu__hlo_unary(e, "stablehlo.log", bounded),
                                  mu__hlo_fill(e, dtype, &column, -2));
@@ -184,8 +182,8 @@ static void append(mu_emitter *e, mu_hlo draws, int64_t column, mu_hlo state[STA
     const mu_hlo drawn = mu__hlo_reshape(e, mu__hlo_slice_axis(e, draws, 1, column, column + 1, 1), groups);
     const mu_hlo fits =
         mu__hlo_compare(e, "LT", mu__hlo_unary(e, "stablehlo.abs", drawn), mu__hlo_fill(e, dtype, groups, 2));
-    const mu_hlo next = mu__hlo_compare(e, "EQ", mu__hlo_iota(e, MU_I32, shape, 1),
-                                        mu__hlo_broadcast(e, state[FILLED], shape, &rows));
+    const mu_hlo next =
+        mu__hlo_compare(e, "EQ", mu__hlo_iota(e, MU_I32, shape, 1), mu__hlo_broadcast(e, state[FILLED], shape, &rows));
     const mu_hlo here = binary(e, "stablehlo.and", next, mu__hlo_broadcast(e, fits, shape, &rows));
     state[NUMBERS] = mu__hlo_select(e, here, mu__hlo_broadcast(e, drawn, shape, &rows), state[NUMBERS]);
     state[FILLED] = binary(e, "stablehlo.add", state[FILLED], mu__hlo_convert(e, fits, MU_I32));
@@ -264,7 +262,7 @@ static mu_hlo drawn(const mu_lowering *l, int64_t n)
     mu_emitter *e = l->emitter;
     const mu_hlo seed = l->in[0];
     const mu_dtype dtype = l->out[0].spec.dtype, wide = dtype == MU_F64 ? MU_F64 : MU_F32;
-    const int64_t size = mu__random_group_size(l->op->variant, dtype), words = 4 / size;  // of each number
+    const int64_t size = mu__random_group_size(l->op->variant, dtype), words = 4 / size; // of each number
     if (l->op->variant == MU_RANDOM_INTEGERS)
         return integers_between(e, mu__hlo_words(e, seed, n * words), l->attrs);
     if (l->op->variant == MU_RANDOM_UNIFORM)
@@ -290,7 +288,7 @@ mu_status mu__lower_random(mu_lowering *l)
 // Step s of the shuffle exchanges elements n - 1 - s and partners[s].
 static void write_exchange(mu_emitter *e, mu_hlo_operation *loop, int64_t n)
 {
-    mu_hlo state[3];  // step, elements, partners
+    mu_hlo state[3]; // step, elements, partners
     const mu_shape scalar = {.rank = 0};
     memcpy(state, loop->in, sizeof state);
     e->enter(e, loop, 3, state);
@@ -321,8 +319,8 @@ mu_status mu__lower_permutation(mu_lowering *l)
     if (n < 2)
         return mu__lowered(l, 0, ordered);
     const mu_shape steps = MU_SHAPE(n - 1);
-    const mu_hlo choices = binary(e, "stablehlo.subtract", integers(e, MU_HLO_U64, &steps, n),
-                                  mu__hlo_iota(e, MU_HLO_U64, &steps, 0));
+    const mu_hlo choices =
+        binary(e, "stablehlo.subtract", integers(e, MU_HLO_U64, &steps, n), mu__hlo_iota(e, MU_HLO_U64, &steps, 0));
     const mu_hlo words = wide_words(e, mu__hlo_words(e, l->in[0], 2 * (n - 1)));
     const mu_hlo partners = mu__hlo_bits(e, binary(e, "stablehlo.remainder", words, choices), MU_I64);
     const mu_hlo begin[] = {mu__hlo_number(e, MU_I64, 0), ordered, partners};

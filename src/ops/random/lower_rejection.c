@@ -60,12 +60,12 @@ static mu_hlo next_words(const writer *w, const mu_hlo state[])
 {
     mu_emitter *e = w->e;
     const mu_shape *vector = &w->spec.shape, words = MU_SHAPE(4 * vector->dims[0]);
-    const mu_hlo begin = mu__hlo_binary(
-        e, "stablehlo.multiply", mu__hlo_iota(e, MU_HLO_U64, vector, 0),
-        mu__hlo_convert(e, mu__hlo_fill(e, MU_I64, vector, MU_RANDOM_STRETCH), MU_HLO_U64));
+    const mu_hlo begin =
+        mu__hlo_binary(e, "stablehlo.multiply", mu__hlo_iota(e, MU_HLO_U64, vector, 0),
+                       mu__hlo_convert(e, mu__hlo_fill(e, MU_I64, vector, MU_RANDOM_STRETCH), MU_HLO_U64));
     const mu_hlo low = mu__hlo_binary(e, "stablehlo.add", begin, state[USED]);
-    return mu__hlo_reshape(
-        e, mu__hlo_words_at(e, low, mu__hlo_broadcast_to(e, state[HIGH], vector), state[KEY]), &words);
+    return mu__hlo_reshape(e, mu__hlo_words_at(e, low, mu__hlo_broadcast_to(e, state[HIGH], vector), state[KEY]),
+                           &words);
 }
 
 // The next uniform (HAS_UNIFORM) or normal (HAS_NORMAL) number of the elements `who`; others' are not moved on.
@@ -74,8 +74,8 @@ static mu_hlo next(const writer *w, mu_hlo state[], int has, mu_hlo who)
     mu_emitter *e = w->e;
     const mu_shape *vector = &w->spec.shape, pairs = MU_SHAPE(vector->dims[0], 2);
     const mu_hlo words = next_words(w, state), fresh = both(w, who, no(w, state[has]));
-    const mu_hlo made = mu__hlo_reshape(
-        e, (has == HAS_NORMAL ? mu__hlo_normal : mu__hlo_uniform)(e, words, MU_F64), &pairs);
+    const mu_hlo made =
+        mu__hlo_reshape(e, (has == HAS_NORMAL ? mu__hlo_normal : mu__hlo_uniform)(e, words, MU_F64), &pairs);
     const mu_hlo first = mu__hlo_reshape(e, mu__hlo_slice_axis(e, made, 1, 1, 2, 1), vector),
                  second = mu__hlo_reshape(e, mu__hlo_slice_axis(e, made, 1, 0, 1, 1), vector);
     const mu_hlo value = mu__hlo_select(e, state[has], state[has + 1], first);
@@ -133,8 +133,8 @@ static mu_hlo accepts(const writer *w, mu_hlo rate, mu_hlo b, mu_hlo a, mu_hlo d
 {
     const mu_hlo squeeze = from(w, 0.9277, over(w, number(w, 3.6224), plus(w, b, -2)));
     const mu_hlo quick = both(w, compared(w, "GE", distance, 0.07), mu__hlo_compare(w->e, "LE", v, squeeze));
-    const mu_hlo out = either(w, compared(w, "LT", k, 0), both(w, compared(w, "LT", distance, 0.013),
-                                                               mu__hlo_compare(w->e, "GT", v, distance)));
+    const mu_hlo out = either(w, compared(w, "LT", k, 0),
+                              both(w, compared(w, "LT", distance, 0.013), mu__hlo_compare(w->e, "GT", v, distance)));
     const mu_hlo inverse_alpha = plus(w, over(w, number(w, 1.1328), plus(w, b, -3.4)), 1.1239);
     const mu_hlo log_factorial = mu__hlo_lgamma_above(w, plus(w, k, 1));
     const mu_hlo chance = sub(w, sub(w, mul(w, k, logarithm(w, rate)), rate), log_factorial);
@@ -222,10 +222,10 @@ static void add_term(const writer *w, mu_hlo s[])
     s[SUM] = add(w, s[SUM], mul(w, s[WEIGHT], apart));
     s[TOTAL] = add(w, s[TOTAL], s[WEIGHT]);
     const mu_hlo left = mul(w, s[WEIGHT], one(w, "stablehlo.abs", apart));
-    const mu_hlo least = add(w, scaled(w, one(w, "stablehlo.abs", s[SUM]), DBL_EPSILON * 0.01),
-                             scaled(w, s[TOTAL], DBL_MIN));
-    const mu_hlo exact = both(w, mu__hlo_compare(w->e, "GT", n, sub(w, s[DRAW], s[ALPHA])),
-                              mu__hlo_compare(w->e, "LE", left, least));
+    const mu_hlo least =
+        add(w, scaled(w, one(w, "stablehlo.abs", s[SUM]), DBL_EPSILON * 0.01), scaled(w, s[TOTAL], DBL_MIN));
+    const mu_hlo exact =
+        both(w, mu__hlo_compare(w->e, "GT", n, sub(w, s[DRAW], s[ALPHA])), mu__hlo_compare(w->e, "LE", left, least));
     const mu_hlo lost = either(w, no(w, is_finite(w, s[TOTAL])), compared(w, "GT", n, MU_RANDOM_MOST_TERMS));
     const mu_hlo now = both(w, s[GOES_ON], either(w, exact, lost));
     s[VALUE] = mu__hlo_select(w->e, now, mu__hlo_select(w->e, exact, s[SUM], number(w, NAN)), s[VALUE]);
@@ -244,8 +244,8 @@ mu_status mu__lower_gamma_grad(mu_lowering *l)
     if (all.dims[0] == 0)
         return mu__lowered(l, 0, mu__hlo_fill(e, spec->dtype, &spec->shape, 0));
     const writer w = {e, {.dtype = MU_F64, .shape = all}};
-    const mu_hlo alpha = mu__hlo_reshape(
-        e, mu__hlo_convert(e, mu__hlo_broadcast_to(e, l->in[0], &spec->shape), MU_F64), &all);
+    const mu_hlo alpha =
+        mu__hlo_reshape(e, mu__hlo_convert(e, mu__hlo_broadcast_to(e, l->in[0], &spec->shape), MU_F64), &all);
     const mu_hlo x = mu__hlo_reshape(e, mu__hlo_convert(e, l->in[1], MU_F64), &all), zero = number(&w, 0);
     const mu_hlo positive = both(&w, compared(&w, "GT", alpha, 0), compared(&w, "GT", x, 0));
     mu_hlo state[GRAD_STATES] = {

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 typedef struct mu_philox {
-    uint32_t counter[4], key[2];  // least significant word first
+    uint32_t counter[4], key[2]; // least significant word first
 } mu_philox;
 
 // mu__philox_seeded derives key and counter from two seeds as TensorFlow's stateless random ops do.

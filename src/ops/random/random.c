@@ -14,7 +14,7 @@
 #include <math.h>
 #include <muster/ops.h>
 
-enum { GROUP = MU_RANDOM_GROUP, RESERVED = 256 };  // samples reserved for one truncated normal
+enum { GROUP = MU_RANDOM_GROUP, RESERVED = 256 }; // samples reserved for one truncated normal
 enum {
     UNIFORM = MU_RANDOM_UNIFORM,
     NORMAL = MU_RANDOM_NORMAL,
@@ -54,7 +54,7 @@ static void uniform_group(mu_philox generator, mu_dtype dtype, double out[GROUP]
             out[i] = mu__random_double(words[2 * i], words[2 * i + 1]);
         else if (dtype == MU_F32)
             out[i] = mu__random_float(words[i]);
-        else  // as many bits as the type's fraction has
+        else // as many bits as the type's fraction has
             out[i] = dtype == MU_F16 ? (words[i] & 0x3ff) * 0x1p-10 : (words[i] & 0x7f) * 0x1p-7;
     }
 }
@@ -244,18 +244,17 @@ static const mu_sample samples_permutation[] = {
     {0},
 };
 
-#define RANDOM(text, which, kernel, inputs)                                                            \
-    .name = text, .variant = which, .n_in = 1, .max_in = 2, .n_out = 1,                                 \
-    .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64), .shape_only = 2,                             \
-    .attrs_bytes = sizeof(mu_random_attrs), .attrs = random_attrs, .infer = random_infer, .ref = kernel, \
-    .samples = inputs
+#define RANDOM(text, which, kernel, inputs)                                                                         \
+    .name = text, .variant = which, .n_in = 1, .max_in = 2, .n_out = 1,                                             \
+    .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64), .shape_only = 2, .attrs_bytes = sizeof(mu_random_attrs), \
+    .attrs = random_attrs, .infer = random_infer, .ref = kernel, .samples = inputs
 
 #define MANY_FAST .lower = mu__lower_random, .cpu = {.run = mu__random_many}
 
-const mu_op mu_op_stateless_random_uniform = {
-    RANDOM("stateless_random_uniform", UNIFORM, random_ref, samples_random), MANY_FAST};
-const mu_op mu_op_stateless_random_normal = {
-    RANDOM("stateless_random_normal", NORMAL, random_ref, samples_random), MANY_FAST};
+const mu_op mu_op_stateless_random_uniform = {RANDOM("stateless_random_uniform", UNIFORM, random_ref, samples_random),
+                                              MANY_FAST};
+const mu_op mu_op_stateless_random_normal = {RANDOM("stateless_random_normal", NORMAL, random_ref, samples_random),
+                                             MANY_FAST};
 const mu_op mu_op_stateless_truncated_normal = {
     RANDOM("stateless_truncated_normal", TRUNCATED, random_ref, samples_random), MANY_FAST};
 const mu_op mu_op_stateless_random_uniform_int = {
@@ -293,8 +292,8 @@ mu_tensor *mu_stateless_truncated_normal(mu_tensor *seed, mu_dtype dtype, int ra
     return random_tensor(&mu_op_stateless_truncated_normal, seed, dtype, rank, dims, 0, 0);
 }
 
-mu_tensor *mu_stateless_random_uniform_int(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims,
-                                           int64_t low, int64_t high)
+mu_tensor *mu_stateless_random_uniform_int(mu_tensor *seed, mu_dtype dtype, int rank, const int64_t *dims, int64_t low,
+                                           int64_t high)
 {
     return random_tensor(&mu_op_stateless_random_uniform_int, seed, dtype, rank, dims, low, high);
 }

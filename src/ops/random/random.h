@@ -29,8 +29,8 @@ mu_status mu__lower_gamma_grad(mu_lowering *l);
 mu_tensor *mu__random_uniform_like(mu_tensor *seed, mu_tensor *like);
 mu_tensor *mu__random_normal_like(mu_tensor *seed, mu_tensor *like);
 
-mu_status mu__need_seed(const mu_infer *infer);           // error unless input 0 is two integers
-mu_status mu__need_known_shape(const mu_shape *shape, const char *what);  // for a shape to draw
+mu_status mu__need_seed(const mu_infer *infer);                          // error unless input 0 is two integers
+mu_status mu__need_known_shape(const mu_shape *shape, const char *what); // for a shape to draw
 mu_philox mu__random_generator(const mu_view *seed);
 
 // Distributions. Elements are drawn in groups; each group uses a fixed number of counters.
@@ -41,7 +41,7 @@ enum {
     MU_RANDOM_INTEGERS,
     MU_RANDOM_PERMUTATION,
 };
-enum { MU_RANDOM_GROUP = 4 };  // most elements in a group
+enum { MU_RANDOM_GROUP = 4 }; // most elements in a group
 int mu__random_group_size(int variant, mu_dtype dtype);
 uint64_t mu__random_counters(int variant, int64_t size);
 void mu__truncated_group(mu_philox generator, mu_dtype dtype, double out[MU_RANDOM_GROUP]);
@@ -54,7 +54,7 @@ void mu__random_doubles(const uint32_t *words, double *out, int64_t n);
 mu_status mu__random_many(const mu_kernel *k);
 mu_status mu__permutation_many(const mu_kernel *k);
 
-static inline float mu__random_float(uint32_t word)  // [0, 1)
+static inline float mu__random_float(uint32_t word) // [0, 1)
 {
     const uint32_t bits = 0x3f800000u | (word & 0x7fffffu);
     float value;
@@ -62,7 +62,7 @@ static inline float mu__random_float(uint32_t word)  // [0, 1)
     return value - 1;
 }
 
-static inline double mu__random_double(uint32_t low, uint32_t high)  // [0, 1)
+static inline double mu__random_double(uint32_t low, uint32_t high) // [0, 1)
 {
     const uint64_t bits = (uint64_t)0x3ff << 52 | (uint64_t)(low & 0xfffffu) << 32 | high;
     double value;
@@ -70,8 +70,8 @@ static inline double mu__random_double(uint32_t low, uint32_t high)  // [0, 1)
     return value - 1;
 }
 
-void mu__random_normals(const uint32_t words[4], double out[2]);  // Box-Muller
+void mu__random_normals(const uint32_t words[4], double out[2]); // Box-Muller
 
-double mu__digamma(double x);                              // elementwise_plain.c
+double mu__digamma(double x); // elementwise_plain.c
 
 #endif

@@ -21,17 +21,17 @@ typedef struct precomputed {
     uint32_t words[AHEAD][4 * BLOCK];
     double uniforms[AHEAD][2 * BLOCK], normals[2 * BLOCK];
     bool has_normals;
-    mu_philox first;                     // of the whole sequence
-    double log_factorials[FACTORIALS];   // cache of log(k!); 0: not computed yet
+    mu_philox first;                   // of the whole sequence
+    double log_factorials[FACTORIALS]; // cache of log(k!); 0: not computed yet
 } precomputed;
 
 // An element's section of the sequence. Each counter yields two doubles, of which the second is used first.
 typedef struct stretch {
-    precomputed *precomputed;            // NULL: nothing is precomputed
-    int64_t element;         // in precomputed
-    uint64_t begin;          // its first counter in the sequence
-    int used;                // counters consumed
-    mu_philox generator;     // at the first counter that is not precomputed
+    precomputed *precomputed; // NULL: nothing is precomputed
+    int64_t element;          // in precomputed
+    uint64_t begin;           // its first counter in the sequence
+    int used;                 // counters consumed
+    mu_philox generator;      // at the first counter that is not precomputed
     int n_uniform, n_normal;
     double uniform[2], normal[2];
 } stretch;
@@ -87,7 +87,7 @@ static double draw_gamma(stretch *s, double alpha)
         return -log1p(-next_uniform(s));
     if (!(alpha > 0) || isinf(alpha))
         return alpha > 0 ? alpha : NAN;
-    const bool small = alpha < 1;  // draws with alpha + 1, then multiplies by a power of a uniform number
+    const bool small = alpha < 1; // draws with alpha + 1, then multiplies by a power of a uniform number
     const double d = alpha + (small ? 2.0 / 3 : -1.0 / 3), c = 1.0 / 3 / sqrt(d);
     for (;;) {
         const double x = next_normal(s);
@@ -229,7 +229,7 @@ static double gamma_derivative(double a, double x)
         total += weight;
         if (n > x - a && weight * fabs(digamma - log_x) <= DBL_EPSILON * 0.01 * fabs(sum) + DBL_MIN * total)
             return sum;
-        if (!isfinite(total) || n > MU_RANDOM_MOST_TERMS)  // x is far beyond any draw from this distribution
+        if (!isfinite(total) || n > MU_RANDOM_MOST_TERMS) // x is far beyond any draw from this distribution
             return NAN;
         digamma += 1 / (a + n);
         weight *= x / (a + n);
@@ -284,8 +284,8 @@ static mu_status draw_infer(mu_infer *infer)
     const bool gamma = infer->op == &mu_op_stateless_random_gamma;
     const unsigned counts = MU_FLOATS | MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64);
     MU_TRY(mu__need_seed(infer));
-    if (!mu__dtype_is_float(parameters->dtype) || !mu__dtype_ok(attrs->dtype)
-        || !(gamma ? attrs->dtype == parameters->dtype : counts & MU_DTYPE_BIT(attrs->dtype)))
+    if (!mu__dtype_is_float(parameters->dtype) || !mu__dtype_ok(attrs->dtype) ||
+        !(gamma ? attrs->dtype == parameters->dtype : counts & MU_DTYPE_BIT(attrs->dtype)))
         return mu__error(MU_INVALID_ARGUMENT, "%s: it does not make %s of %s parameters", infer->op->name,
                          mu_dtype_name(attrs->dtype), mu_dtype_name(parameters->dtype));
     MU_TRY(mu__need_known_shape(&attrs->shape, infer->op->name));
@@ -311,17 +311,37 @@ static const mu_attr_spec draw_fields[] = {
 static const mu_random_attrs f32_4x3 = {MU_DIMS(4, 3), MU_F32, 0, 0}, i64_7 = {MU_DIMS(7), MU_I64, 0, 0},
                              f64_0 = {MU_DIMS(0, 2), MU_F64, 0, 0};
 static const mu_sample samples_gamma[] = {
-    {.n_in = 2, .in = {MU_DIMS(2), MU_DIMS(3)}, .dtypes = {MU_I64, MU_F32}, .attrs = &f32_4x3, .low = {0, 0.1},
-     .high = {1000, 3}, .no_grad = 3},
-    {.n_in = 2, .in = {MU_DIMS(2), MU_DIMS(2)}, .dtypes = {MU_I32, MU_F64}, .attrs = &f64_0, .low = {0, 0.1},
-     .high = {1000, 3}, .no_grad = 3},
+    {.n_in = 2,
+     .in = {MU_DIMS(2), MU_DIMS(3)},
+     .dtypes = {MU_I64, MU_F32},
+     .attrs = &f32_4x3,
+     .low = {0, 0.1},
+     .high = {1000, 3},
+     .no_grad = 3},
+    {.n_in = 2,
+     .in = {MU_DIMS(2), MU_DIMS(2)},
+     .dtypes = {MU_I32, MU_F64},
+     .attrs = &f64_0,
+     .low = {0, 0.1},
+     .high = {1000, 3},
+     .no_grad = 3},
     {0},
 };
 static const mu_sample samples_poisson[] = {
-    {.n_in = 2, .in = {MU_DIMS(2), MU_NO_DIMS}, .dtypes = {MU_I64, MU_F64}, .attrs = &i64_7, .low = {0, 1},
-     .high = {1000, 40}, .no_grad = 3},
-    {.n_in = 2, .in = {MU_DIMS(2), MU_DIMS(4, 3)}, .dtypes = {MU_I32, MU_F32}, .attrs = &f32_4x3, .low = {0, 1},
-     .high = {1000, 40}, .no_grad = 3},
+    {.n_in = 2,
+     .in = {MU_DIMS(2), MU_NO_DIMS},
+     .dtypes = {MU_I64, MU_F64},
+     .attrs = &i64_7,
+     .low = {0, 1},
+     .high = {1000, 40},
+     .no_grad = 3},
+    {.n_in = 2,
+     .in = {MU_DIMS(2), MU_DIMS(4, 3)},
+     .dtypes = {MU_I32, MU_F32},
+     .attrs = &f32_4x3,
+     .low = {0, 1},
+     .high = {1000, 40},
+     .no_grad = 3},
     {0},
 };
 static const mu_sample samples_derivative[] = {
@@ -330,17 +350,21 @@ static const mu_sample samples_derivative[] = {
     {0},
 };
 #define DRAW(text, some, writes)                                                                        \
-    .name = text, .n_in = 2, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64),          \
-    .attrs_bytes = sizeof(mu_random_attrs), .attrs = draw_fields, .infer = draw_infer, .ref = draw_ref,                \
+    .name = text, .n_in = 2, .n_out = 1, .dtypes = MU_DTYPE_BIT(MU_I32) | MU_DTYPE_BIT(MU_I64),         \
+    .attrs_bytes = sizeof(mu_random_attrs), .attrs = draw_fields, .infer = draw_infer, .ref = draw_ref, \
     .cpu = {.run = draw_fast}, .samples = some, .lower = writes
 
-const mu_op mu_op_stateless_random_gamma = {
-    DRAW("stateless_random_gamma", samples_gamma, mu__lower_gamma), .grad = gamma_rule};
-const mu_op mu_op_stateless_random_poisson = {
-    DRAW("stateless_random_poisson", samples_poisson, mu__lower_poisson)};
+const mu_op mu_op_stateless_random_gamma = {DRAW("stateless_random_gamma", samples_gamma, mu__lower_gamma),
+                                            .grad = gamma_rule};
+const mu_op mu_op_stateless_random_poisson = {DRAW("stateless_random_poisson", samples_poisson, mu__lower_poisson)};
 const mu_op mu_op_random_gamma_grad = {
-    .name = "random_gamma_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .infer = derivative_infer,
-    .ref = derivative_ref, .samples = samples_derivative,
+    .name = "random_gamma_grad",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .infer = derivative_infer,
+    .ref = derivative_ref,
+    .samples = samples_derivative,
     .lower = mu__lower_gamma_grad,
 };
 

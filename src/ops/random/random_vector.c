@@ -41,7 +41,7 @@ MU_PER_ISA(radii_and_angles, (const uint32_t *words, float *radius, float *angle
     for (int64_t i = 0; i < pairs; i++) {
         const float drawn = mu__random_float(words[2 * i]);
         radius[i] = drawn < 1.0e-7f ? 1.0e-7f : drawn;
-        angle[i] = (float)(2 * M_PI * mu__random_float(words[2 * i + 1]));  // one rounding, as in TensorFlow
+        angle[i] = (float)(2 * M_PI * mu__random_float(words[2 * i + 1])); // one rounding, as in TensorFlow
     }
 }
 

@@ -103,10 +103,7 @@ static mu_status filter_grad_infer(mu_infer *infer)
 
 // ---- Gradients ----------------------------------------------------------------------------------
 
-static bool is_deep(const mu_conv_attrs *attrs)
-{
-    return attrs->strides.n == 3;
-}
+static bool is_deep(const mu_conv_attrs *attrs) { return attrs->strides.n == 3; }
 
 static mu_tensor *input_grad(const mu_conv_attrs *attrs, mu_tensor *dy, mu_tensor *w, mu_tensor *x)
 {
@@ -131,17 +128,13 @@ static mu_tensor *forward(const mu_conv_attrs *attrs, mu_tensor *x, mu_tensor *w
 // Inputs (dy, w, x): linear in dy and in w; only the shape of x is used.
 static mu_tensor *input_grad_grad(mu_grad *g, int i)
 {
-    return i == 0   ? forward(g->attrs, g->dy, g->x[1])
-           : i == 1 ? filter_grad(g->attrs, g->dy, g->x[0], g->x[1])
-                    : NULL;
+    return i == 0 ? forward(g->attrs, g->dy, g->x[1]) : i == 1 ? filter_grad(g->attrs, g->dy, g->x[0], g->x[1]) : NULL;
 }
 
 // Inputs (x, dy, w): linear in x and in dy.
 static mu_tensor *filter_grad_grad(mu_grad *g, int i)
 {
-    return i == 0   ? input_grad(g->attrs, g->x[1], g->dy, g->x[0])
-           : i == 1 ? forward(g->attrs, g->x[0], g->dy)
-                    : NULL;
+    return i == 0 ? input_grad(g->attrs, g->x[1], g->dy, g->x[0]) : i == 1 ? forward(g->attrs, g->x[0], g->dy) : NULL;
 }
 
 // ---- oneDNN -------------------------------------------------------------------------------------
@@ -150,12 +143,12 @@ static mu_tensor *filter_grad_grad(mu_grad *g, int i)
 // oneDNN's choice.
 typedef struct conv_plan {
     mu_dnnl *dnnl;
-    bool as_forward;  // an input gradient as a forward convolution; see can_run_as_forward
-    int64_t images, parts;  // images per primitive call (see images_at_once), and number of calls
-    int before_parts;       // steps shared by all calls: the kernel's reorder
+    bool as_forward;       // an input gradient as a forward convolution; see can_run_as_forward
+    int64_t images, parts; // images per primitive call (see images_at_once), and number of calls
+    int before_parts;      // steps shared by all calls: the kernel's reorder
     dnnl_memory_desc_t image, result, bias;
     dnnl_memory_desc_t own_kernel, any_kernel;
-    dnnl_dims_t strides, dilations, before, after;  // (depth,) height, width
+    dnnl_dims_t strides, dilations, before, after; // (depth,) height, width
 } conv_plan;
 
 // Descriptor of an image [n, extents…, channels]; oneDNN lists channels first.
@@ -194,7 +187,7 @@ static void describe_arrays(conv_plan *plan, mu_window *w, const mu_shape *kerne
         strides[k + 3] = tap;
         tap *= axis->size;
     }
-    const int skip = groups == 1 ? 1 : 0;  // the group axis exists only if there are several groups
+    const int skip = groups == 1 ? 1 : 0; // the group axis exists only if there are several groups
     const bool swapped = plan->as_forward;
     plan->image = image_layout(dnnl, plan->images, swapped ? o : w->channels, n, swapped ? out : in, type);
     plan->result = image_layout(dnnl, plan->images, swapped ? w->channels : o, n, swapped ? in : out, type);
@@ -289,8 +282,7 @@ static void append_steps(conv_plan *p, const mu_prepare *prepare, const_dnnl_pri
     const int from = p->as_forward ? roles.result : roles.image, to = p->as_forward ? roles.image : roles.result;
     const bool filter = kind == MU_CONV_FILTER_GRAD, input = kind == MU_CONV_INPUT_GRAD;
     dnnl_memory_t own = mu__dnnl_operand(p->dnnl, roles.kernel, &p->own_kernel);
-    dnnl_memory_t kernel =
-        kernel_memory(p, chosen, filter ? dnnl_query_diff_weights_md : dnnl_query_weights_md, own);
+    dnnl_memory_t kernel = kernel_memory(p, chosen, filter ? dnnl_query_diff_weights_md : dnnl_query_weights_md, own);
     p->before_parts = !filter && kernel != own;
     if (p->before_parts > 0)
         mu__dnnl_reorder(p->dnnl, own, kernel);
@@ -315,7 +307,7 @@ static bool has_idle_tap(const mu_window_axis *axis)
 {
     bool idle = false;
     for (int64_t tap = 0; tap < axis->size && !idle; tap++) {
-        const int64_t first = tap * axis->dilation - axis->before;  // in the image, for the first window
+        const int64_t first = tap * axis->dilation - axis->before; // in the image, for the first window
         const int64_t skipped = first < 0 ? (-first + axis->stride - 1) / axis->stride : 0;
         idle = skipped >= axis->out || first + skipped * axis->stride >= axis->in;
     }
@@ -368,12 +360,12 @@ static bool reads_beyond(mu_conv_kind kind, const mu_window *w, const mu_shape *
 
 // State made by prepare. A kernel that is used in reverse order is copied to scratch, at byte offset `at`.
 typedef struct conv_state {
-    mu_dnnl *dnnl;  // NULL: mu__conv_filter_run
-    bool as_f32;  // oneDNN computes in float32
+    mu_dnnl *dnnl; // NULL: mu__conv_filter_run
+    bool as_f32;   // oneDNN computes in float32
     int64_t taps;  // 0: the kernel is used as it is
     size_t tap_bytes, at;
-    int64_t parts;  // number of image batches that the primitives run on
-    int before_parts;  // steps that run only for the first batch
+    int64_t parts;    // number of image batches that the primitives run on
+    int before_parts; // steps that run only for the first batch
 } conv_state;
 
 static void state_free(void *object)
@@ -434,14 +426,13 @@ static mu_status prepare_primitives(mu_prepare *prepare)
     dnnl_data_type_t type;
     const mu_dtype dtype = prepare->in[0].dtype;
     MU_TRY(mu__conv_window(attrs, image, kernel, prepare->op->name, &window));
-    prepare->declined = !mu__dnnl_type(dtype, &type) || mu__elements(image) == 0
-                        || mu__elements(kernel) == 0 || mu__elements(&spec_at(prepare, roles.result)->shape) == 0
-                        || (kind == MU_CONV_FILTER_GRAD && sums_wrong_pixels(&window));
+    prepare->declined = !mu__dnnl_type(dtype, &type) || mu__elements(image) == 0 || mu__elements(kernel) == 0 ||
+                        mu__elements(&spec_at(prepare, roles.result)->shape) == 0 ||
+                        (kind == MU_CONV_FILTER_GRAD && sums_wrong_pixels(&window));
     if (prepare->declined)
         return MU_OK;
     if ((kind == MU_CONV_FILTER_GRAD && leaves_taps(&window)) ||
-        (kind == MU_CONV_INPUT_GRAD && is_strided_tap(&window)) ||
-        reads_beyond(kind, &window, kernel, attrs->groups))
+        (kind == MU_CONV_INPUT_GRAD && is_strided_tap(&window)) || reads_beyond(kind, &window, kernel, attrs->groups))
         type = dnnl_f32;
     const bool as_f32 = type == dnnl_f32 && dtype != MU_F32;
     if (kind == MU_CONV_FILTER_GRAD && type == dnnl_f32 && mu__conv_filter_fits(&window, kernel, attrs->groups))
@@ -529,7 +520,10 @@ static mu_status conv_run(const mu_kernel *kernel)
 
 // ---- Op definitions -----------------------------------------------------------------------------
 
-#define ONES {2, {1, 1}}
+#define ONES        \
+    {               \
+        2, { 1, 1 } \
+    }
 static const mu_conv_attrs valid = {.strides = ONES, .dilations = ONES, .padding = "valid", .groups = 1};
 static const mu_conv_attrs same_strided = {.strides = {2, {2, 3}}, .dilations = ONES, .padding = "same", .groups = 1};
 static const mu_conv_attrs dilated = {.strides = ONES, .dilations = {2, {2, 3}}, .padding = "same", .groups = 1};
@@ -538,7 +532,10 @@ static const mu_conv_attrs padded = {
     .strides = {2, {1, 2}}, .dilations = ONES, .pads = {4, {0, 2, 3, 1}}, .padding = "explicit", .groups = 1};
 static const mu_conv_attrs sized = {
     .strides = {2, {2, 2}}, .dilations = ONES, .image = {2, {6, 5}}, .padding = "same", .groups = 2};
-#define ONES_3 {3, {1, 1, 1}}
+#define ONES_3         \
+    {                  \
+        3, { 1, 1, 1 } \
+    }
 static const mu_conv_attrs valid_3 = {.strides = ONES_3, .dilations = ONES_3, .padding = "valid", .groups = 1};
 static const mu_conv_attrs same_3 = {.strides = {3, {2, 1, 3}}, .dilations = ONES_3, .padding = "same", .groups = 2};
 static const mu_conv_attrs padded_3 = {.strides = {3, {1, 2, 1}},
@@ -609,11 +606,10 @@ static const mu_sample conv3d_filter_grad_samples[] = {
     {0},
 };
 
-#define CONV(text, spatial, rule, derivative, some)                                        \
+#define CONV(text, spatial, rule, derivative, some)                                                      \
     .name = text, .variant = spatial, .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS | MU_DTYPE_BIT(MU_I32), \
-    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields, .infer = rule,          \
-    .grad = derivative, .ref = mu__conv_ref,                                               \
-    .cpu = {conv_prepare, conv_run, state_free}, .samples = some, .lower = mu__lower_conv
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields, .infer = rule, .grad = derivative,   \
+    .ref = mu__conv_ref, .cpu = {conv_prepare, conv_run, state_free}, .samples = some, .lower = mu__lower_conv
 
 const mu_op mu_op_conv2d = {CONV("conv2d", 2, conv_infer, conv_grad, conv_samples)};
 const mu_op mu_op_conv3d = {CONV("conv3d", 3, conv_infer, conv_grad, conv3d_samples)};
@@ -626,11 +622,11 @@ const mu_op mu_op_conv3d_input_grad = {
     .shape_only = 1u << 2};
 
 #undef CONV
-#define FILTER_GRAD(text, spatial, some)                                                   \
-    .name = text, .variant = spatial, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS,           \
-    .shape_only = 1u << 2, .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields,  \
-    .infer = filter_grad_infer, .grad = filter_grad_grad, .ref = mu__conv_ref,             \
-    .cpu = {conv_prepare, conv_run, state_free}, .samples = some, .lower = mu__lower_conv
+#define FILTER_GRAD(text, spatial, some)                                                                         \
+    .name = text, .variant = spatial, .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 1u << 2,         \
+    .attrs_bytes = sizeof(mu_conv_attrs), .attrs = mu__conv_fields, .infer = filter_grad_infer,                  \
+    .grad = filter_grad_grad, .ref = mu__conv_ref, .cpu = {conv_prepare, conv_run, state_free}, .samples = some, \
+    .lower = mu__lower_conv
 
 const mu_op mu_op_conv2d_filter_grad = {FILTER_GRAD("conv2d_filter_grad", 2, filter_grad_samples)};
 const mu_op mu_op_conv3d_filter_grad = {FILTER_GRAD("conv3d_filter_grad", 3, conv3d_filter_grad_samples)};

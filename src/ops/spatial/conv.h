@@ -10,23 +10,25 @@
 
 typedef enum mu_conv_kind { MU_CONV_FORWARD, MU_CONV_INPUT_GRAD, MU_CONV_FILTER_GRAD } mu_conv_kind;
 
-extern const mu_attr_spec mu__conv_fields[];  // MU_CONV_FIELDS, ended
+extern const mu_attr_spec mu__conv_fields[]; // MU_CONV_FIELDS, ended
 
 // The fields of mu_conv_attrs, without relu.
-#define MU_CONV_FIELDS                                               \
-    {"strides", MU_ATTR_INTS, offsetof(mu_conv_attrs, strides)},     \
-    {"dilations", MU_ATTR_INTS, offsetof(mu_conv_attrs, dilations)}, \
-    {"pads", MU_ATTR_INTS, offsetof(mu_conv_attrs, pads)},           \
-    {"image", MU_ATTR_INTS, offsetof(mu_conv_attrs, image)},         \
-    {"padding", MU_ATTR_TEXT, offsetof(mu_conv_attrs, padding)},     \
-    {"groups", MU_ATTR_INT, offsetof(mu_conv_attrs, groups)}
+#define MU_CONV_FIELDS                                                   \
+    {"strides", MU_ATTR_INTS, offsetof(mu_conv_attrs, strides)},         \
+        {"dilations", MU_ATTR_INTS, offsetof(mu_conv_attrs, dilations)}, \
+        {"pads", MU_ATTR_INTS, offsetof(mu_conv_attrs, pads)},           \
+        {"image", MU_ATTR_INTS, offsetof(mu_conv_attrs, image)},         \
+        {"padding", MU_ATTR_TEXT, offsetof(mu_conv_attrs, padding)},     \
+    {                                                                    \
+        "groups", MU_ATTR_INT, offsetof(mu_conv_attrs, groups)           \
+    }
 
 mu_conv_kind mu__conv_kind(const mu_op *op);
 
 // Operand numbers, inputs first, then outputs.
 typedef struct mu_conv_roles {
     int image, kernel, result;
-    int bias;  // 0: none
+    int bias; // 0: none
 } mu_conv_roles;
 mu_conv_roles mu__conv_roles(const mu_op *op, int n_in);
 
@@ -41,6 +43,6 @@ bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64
 mu_status mu__conv_filter_run(const mu_kernel *kernel);
 
 mu_status mu__conv_ref(const mu_kernel *kernel);
-mu_status mu__conv_loops(const mu_kernel *kernel);  // without oneDNN: types and shapes that it does not take
+mu_status mu__conv_loops(const mu_kernel *kernel); // without oneDNN: types and shapes that it does not take
 
 #endif

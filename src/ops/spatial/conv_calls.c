@@ -9,7 +9,7 @@ typedef struct conv_options {
     const mu_op *op;
     const char *name;
     int n;
-    const int64_t *strides, *dilations, *pads, *output_size;  // output_size: only transposed convolutions
+    const int64_t *strides, *dilations, *pads, *output_size; // output_size: only transposed convolutions
     const char *padding;
     int64_t groups;
 } conv_options;
@@ -77,9 +77,8 @@ static mu_status choose_image(const conv_options *o, const mu_tensor *x, const m
                                      : "NULL");
     attrs->image.n = o->n;
     for (int i = 0; i < o->n; i++) {
-        attrs->image.at[i] = o->output_size[i]
-                                 ? o->output_size[i]
-                                 : least_extent(attrs, i, x->shape.dims[i + 1], kernel->shape.dims[i]);
+        attrs->image.at[i] =
+            o->output_size[i] ? o->output_size[i] : least_extent(attrs, i, x->shape.dims[i + 1], kernel->shape.dims[i]);
         if (attrs->image.at[i] < 0)
             return mu__error(MU_INVALID_ARGUMENT,
                              "%s: no size of the result's axis %d follows from x %s and kernel %s; give .output_size",
@@ -102,8 +101,15 @@ mu_tensor *mu_nn_conv2d_transpose_with(const mu_nn_conv2d_transpose_args *args)
     mu_nn_conv2d_transpose_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv2d_transpose") != MU_OK)
         return NULL;
-    const conv_options options = {&mu_op_conv2d_input_grad, "conv2d_transpose", 2, a.strides, a.dilations, a.pads,
-                                  a.output_size, a.padding, a.groups};
+    const conv_options options = {&mu_op_conv2d_input_grad,
+                                  "conv2d_transpose",
+                                  2,
+                                  a.strides,
+                                  a.dilations,
+                                  a.pads,
+                                  a.output_size,
+                                  a.padding,
+                                  a.groups};
     return transpose_convolution(&options, a.x, a.kernel);
 }
 
@@ -112,7 +118,14 @@ mu_tensor *mu_nn_conv3d_transpose_with(const mu_nn_conv3d_transpose_args *args)
     mu_nn_conv3d_transpose_args a;
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv3d_transpose") != MU_OK)
         return NULL;
-    const conv_options options = {&mu_op_conv3d_input_grad, "conv3d_transpose", 3, a.strides, a.dilations, a.pads,
-                                  a.output_size, a.padding, a.groups};
+    const conv_options options = {&mu_op_conv3d_input_grad,
+                                  "conv3d_transpose",
+                                  3,
+                                  a.strides,
+                                  a.dilations,
+                                  a.pads,
+                                  a.output_size,
+                                  a.padding,
+                                  a.groups};
     return transpose_convolution(&options, a.x, a.kernel);
 }

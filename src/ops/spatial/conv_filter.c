@@ -28,7 +28,7 @@ typedef struct tall_product {
 
 typedef struct filter_sums {
     mu_window window;
-    int64_t filters, run;  // columns at a time
+    int64_t filters, run; // columns at a time
     const float *x, *dy;
     float *dw;
 } filter_sums;
@@ -44,20 +44,15 @@ static inline __attribute__((always_inline)) void add_tile(const tall_product *p
 {
     const float *x = p->x + i, *dy = p->dy + j;
     vector sums[4][4], row[4];
-    UNROLL for (int r = 0; r < rows; r++) {
-        UNROLL for (int v = 0; v < vectors; v++)
-            sums[r][v] = (vector){0};
-    }
+    UNROLL for (int r = 0; r < rows; r++) { UNROLL for (int v = 0; v < vectors; v++) sums[r][v] = (vector){0}; }
     for (int64_t at = 0; at < p->k; at++, x += p->x_row, dy += p->dy_row) {
-        UNROLL for (int v = 0; v < vectors; v++)
-            memcpy(&row[v], dy + v * LANES, sizeof row[v]);
-        UNROLL for (int r = 0; r < rows; r++) {
-            UNROLL for (int v = 0; v < vectors; v++)
-                sums[r][v] += x[r] * row[v];
-        }
+        UNROLL for (int v = 0; v < vectors; v++) memcpy(&row[v], dy + v * LANES, sizeof row[v]);
+        UNROLL for (int r = 0; r < rows; r++) { UNROLL for (int v = 0; v < vectors; v++) sums[r][v] += x[r] * row[v]; }
     }
-    UNROLL for (int r = 0; r < rows; r++) {
-        UNROLL for (int v = 0; v < vectors; v++) {
+    UNROLL for (int r = 0; r < rows; r++)
+    {
+        UNROLL for (int v = 0; v < vectors; v++)
+        {
             float *to = p->dw + (i + r) * p->n + j + v * LANES;
             memcpy(&row[v], to, sizeof row[v]);
             row[v] += sums[r][v];
@@ -93,9 +88,8 @@ bool mu__conv_filter_fits(const mu_window *window, const mu_shape *kernel, int64
 {
     enum { LEAST = 32, SHORTEST_ROW = 8, MOST = 600000 };
     const int64_t channels = window->channels, filters = kernel->dims[window->spatial + 1];
-    return groups == 1 && channels >= LEAST && channels % CHANNELS == 0 && filters >= LEAST && filters % LANES == 0
-           && window->x.out >= SHORTEST_ROW && mu__elements(kernel) <= MOST
-           && strcmp(mu__kernels()->isa, "avx512") == 0;
+    return groups == 1 && channels >= LEAST && channels % CHANNELS == 0 && filters >= LEAST && filters % LANES == 0 &&
+           window->x.out >= SHORTEST_ROW && mu__elements(kernel) <= MOST && strcmp(mu__kernels()->isa, "avx512") == 0;
 }
 
 // Computes the input index under a tap; returns false if it lies in the padding.
@@ -121,8 +115,13 @@ static void add_tap(const filter_sums *s, const result_run *run, int64_t tap, in
     const int64_t first = begin * w->x.stride + column * w->x.dilation - w->x.before;
     const float *x = s->x + (((run->n * w->z.in + z) * w->y.in + y) * w->x.in + first) * w->channels + from;
     const float *dy = s->dy + (((run->n * w->z.out + run->z) * w->y.out + run->y) * w->x.out + begin) * s->filters;
-    const tall_product product = {.m = to - from, .n = s->filters, .k = end - begin,
-                                  .x_row = w->x.stride * w->channels, .dy_row = s->filters, .x = x, .dy = dy,
+    const tall_product product = {.m = to - from,
+                                  .n = s->filters,
+                                  .k = end - begin,
+                                  .x_row = w->x.stride * w->channels,
+                                  .dy_row = s->filters,
+                                  .x = x,
+                                  .dy = dy,
                                   .dw = s->dw + (tap * w->channels + from) * s->filters};
     add_product(&product);
 }
@@ -136,8 +135,11 @@ static void sum_parts(void *arg, int64_t begin, int64_t end)
     memset(s->dw + begin * CHANNELS * s->filters, 0, (size_t)((end - begin) * CHANNELS * s->filters) * sizeof(float));
     for (int64_t row = 0; row < rows; row++)
         for (int64_t column = 0; column < w->x.out; column += s->run) {
-            const result_run run = {.n = row / w->y.out / w->z.out, .z = row / w->y.out % w->z.out, .y = row % w->y.out,
-                                    .begin = column, .end = column + s->run};
+            const result_run run = {.n = row / w->y.out / w->z.out,
+                                    .z = row / w->y.out % w->z.out,
+                                    .y = row % w->y.out,
+                                    .begin = column,
+                                    .end = column + s->run};
             for (int64_t tap = begin / parts; tap * parts < end; tap++)
                 add_tap(s, &run, tap, CHANNELS * MU_MAX(begin - tap * parts, (int64_t)0),
                         CHANNELS * MU_MIN(end - tap * parts, parts));

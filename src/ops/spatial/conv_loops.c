@@ -86,10 +86,16 @@ static mu_status sum_products(const mu_kernel *kernel)
     const mu_view *image = mu__conv_operand(kernel, roles.image), *weights = mu__conv_operand(kernel, roles.kernel);
     const int64_t *last = weights->shape.dims + weights->shape.rank - 2;
     conv_loops c = {
-        .kind = mu__conv_kind(kernel->op), .filters = last[1], .groups = attrs->groups,
-        .group_channels = last[0], .group_filters = last[1] / attrs->groups,
-        .element = mu_dtype_bytes(kernel->out[0].dtype), .gemm = gemm,
-        .image = image->data, .kernel = weights->data, .result = mu__conv_operand(kernel, roles.result)->data,
+        .kind = mu__conv_kind(kernel->op),
+        .filters = last[1],
+        .groups = attrs->groups,
+        .group_channels = last[0],
+        .group_filters = last[1] / attrs->groups,
+        .element = mu_dtype_bytes(kernel->out[0].dtype),
+        .gemm = gemm,
+        .image = image->data,
+        .kernel = weights->data,
+        .result = mu__conv_operand(kernel, roles.result)->data,
     };
     MU_TRY(mu__conv_window(attrs, &image->shape, &weights->shape, kernel->op->name, &c.window));
     merge_taps(&c);

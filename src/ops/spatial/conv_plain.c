@@ -10,7 +10,7 @@ enum { IMAGE, KERNEL, RESULT, ARRAYS };
 typedef struct plain_conv {
     mu_window window;
     int64_t filters, group_filters, group_channels;
-    int sum;                  // the array that receives the products
+    int sum; // the array that receives the products
     mu_wide arrays[ARRAYS];
 } plain_conv;
 

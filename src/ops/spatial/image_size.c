@@ -10,8 +10,8 @@
 #include <muster/ops.h>
 
 const char *const mu__interpolations[] = {"nearest", "bilinear", "bicubic", "lanczos3", "lanczos5", "area", NULL};
-const char *const mu__resize_methods[] = {"nearest", "bilinear", "bicubic", "lanczos3", "lanczos5", "area", "gaussian",
-                                          "mitchellcubic", NULL};
+const char *const mu__resize_methods[] = {"nearest", "bilinear", "bicubic",       "lanczos3", "lanczos5",
+                                          "area",    "gaussian", "mitchellcubic", NULL};
 
 // [to, from]: what takes an axis from one size to another.
 static mu_tensor *matrix(const char *method, bool antialias, int64_t from, int64_t to, mu_dtype dtype)

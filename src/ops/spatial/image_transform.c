@@ -13,10 +13,10 @@ static const char *const fills[FILL_MODES] = {"constant", "reflect", "wrap", "ne
 
 // What all of the function's parts need. Positions and `inside` are [batch or 1, height, width].
 typedef struct job {
-    mu_tensor *images, *pixels;  // pixels: [batch, height · width, channels]
+    mu_tensor *images, *pixels; // pixels: [batch, height · width, channels]
     int64_t height, width;
-    bool one;                    // one transform for all images
-    mu_tensor *inside;           // where the position is finite
+    bool one;          // one transform for all images
+    mu_tensor *inside; // where the position is finite
     double fill_value;
 } job;
 
@@ -91,8 +91,8 @@ static mu_tensor *values_at(const job *j, mu_tensor *x, mu_tensor *y)
 {
     mu_tensor *column = limited(x, j->width), *row = limited(y, j->height);
     mu_tensor *inside = mu_logical_and(mu_equal(column, x), mu_equal(row, y));
-    mu_tensor *index = mu_add(mu_multiply(mu_cast(row, MU_I32), mu_constant(MU_I32, (double)j->width)),
-                              mu_cast(column, MU_I32));
+    mu_tensor *index =
+        mu_add(mu_multiply(mu_cast(row, MU_I32), mu_constant(MU_I32, (double)j->width)), mu_cast(column, MU_I32));
     const int64_t n = j->height * j->width;
     index = mu_reshape(index, j->one ? 1 : 2, j->one ? (int64_t[]){n} : (int64_t[]){mu_tensor_dim(index, 0), n});
     mu_tensor *values = mu_reshape_like(mu_gather(j->pixels, index, 1, !j->one), j->images);
@@ -118,10 +118,9 @@ static mu_tensor *mixed(const job *j, mu_tensor *x, mu_tensor *y)
 {
     mu_tensor *left = mu_floor(x), *top = mu_floor(y), *right = plus(left, 1), *bottom = plus(top, 1);
     mu_tensor *to_left = mu_subtract(right, x), *to_right = mu_subtract(x, left);
-    mu_tensor *above = mu_add(weighted(to_left, values_at(j, left, top)),
-                              weighted(to_right, values_at(j, right, top)));
-    mu_tensor *below = mu_add(weighted(to_left, values_at(j, left, bottom)),
-                              weighted(to_right, values_at(j, right, bottom)));
+    mu_tensor *above = mu_add(weighted(to_left, values_at(j, left, top)), weighted(to_right, values_at(j, right, top)));
+    mu_tensor *below =
+        mu_add(weighted(to_left, values_at(j, left, bottom)), weighted(to_right, values_at(j, right, bottom)));
     mu_tensor *value = mu_add(weighted(mu_subtract(bottom, y), above), weighted(mu_subtract(y, top), below));
     return value ? mu_cast(value, j->images->dtype) : NULL;
 }
@@ -140,8 +139,9 @@ static mu_status check_tensors(const mu_tensor *images, const mu_tensor *transfo
     for (int i = 1; known && i < 4; i++)
         known = images->shape.dims[i] > 0;
     if (!known || !is_pixel(images->dtype))
-        return mu__error(MU_INVALID_ARGUMENT, "image_affine_transform: images %s of %s; they must be floating-point "
-                         "numbers, u8, i32 or i64 [batch, height, width, channels], all but batch known and not 0",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "image_affine_transform: images %s of %s; they must be floating-point numbers, u8, i32 or i64 "
+                         "[batch, height, width, channels], all but batch known and not 0",
                          mu__shape_text(&images->shape, text), mu_dtype_name(images->dtype));
     const mu_shape *shape = &transforms->shape;
     if (shape->rank < 1 || shape->rank > 2 || shape->dims[shape->rank - 1] != 8)
@@ -167,7 +167,10 @@ static mu_tensor *transform(const mu_image_affine_transform_args *args, bool nea
 {
     mu_tensor *images = args->images, *x, *y;
     const int64_t *dims = images->shape.dims;
-    job j = {.images = images, .height = dims[1], .width = dims[2], .one = args->transforms->shape.rank == 1,
+    job j = {.images = images,
+             .height = dims[1],
+             .width = dims[2],
+             .one = args->transforms->shape.rank == 1,
              .fill_value = args->fill_value};
     j.pixels = mu_reshape(images, 3, (int64_t[]){dims[0], j.height * j.width, dims[3]});
     mu_tensor *transforms = mu_cast(args->transforms, MU_F32);

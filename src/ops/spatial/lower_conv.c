@@ -7,7 +7,7 @@
 
 // The differences between the three: axis order and, per spatial axis, strides, dilations and padding.
 typedef struct convolution {
-    const char *image, *kernel, *result;  // one letter per axis; 's' stands for all spatial axes
+    const char *image, *kernel, *result; // one letter per axis; 's' stands for all spatial axes
     int spatial;
     mu_ints strides, spread_image, spread_kernel, low, high;
     int64_t groups, batch_groups;

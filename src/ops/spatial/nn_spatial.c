@@ -38,14 +38,15 @@ static mu_tensor *group_kernel(mu_tensor *kernel)
 mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args)
 {
     mu_nn_conv2d_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_depthwise_conv2d") != MU_OK
-        || !has_rank(a.x, 4, "depthwise_conv2d", "image") || !has_rank(a.kernel, 4, "depthwise_conv2d", "kernel"))
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_depthwise_conv2d") != MU_OK ||
+        !has_rank(a.x, 4, "depthwise_conv2d", "image") || !has_rank(a.kernel, 4, "depthwise_conv2d", "kernel"))
         return NULL;
     a.groups = a.kernel->shape.dims[2];
     if (a.groups < 1) {
         char text[MU_SHAPE_TEXT];
-        mu__error(MU_INVALID_ARGUMENT, "depthwise_conv2d: the kernel has shape %s; its axis 2, the channels, must be "
-                  "known and not empty", mu__shape_text(&a.kernel->shape, text));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "depthwise_conv2d: the kernel has shape %s; its axis 2, the channels, must be known and not empty",
+                  mu__shape_text(&a.kernel->shape, text));
         return NULL;
     }
     mu_tensor *in[] = {a.x, a.kernel};
@@ -56,8 +57,8 @@ mu_tensor *mu_nn_depthwise_conv2d_with(const mu_nn_conv2d_args *args)
 mu_tensor *mu_nn_separable_conv2d_with(const mu_nn_separable_conv2d_args *args)
 {
     mu_nn_separable_conv2d_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_separable_conv2d") != MU_OK
-        || !has_rank(a.pointwise_kernel, 4, "separable_conv2d", "pointwise kernel"))
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_separable_conv2d") != MU_OK ||
+        !has_rank(a.pointwise_kernel, 4, "separable_conv2d", "pointwise kernel"))
         return NULL;
     const int64_t *dims = a.pointwise_kernel->shape.dims;
     if (dims[0] != 1 || dims[1] != 1) {
@@ -66,9 +67,9 @@ mu_tensor *mu_nn_separable_conv2d_with(const mu_nn_separable_conv2d_args *args)
                   (long long)dims[0], (long long)dims[1]);
         return NULL;
     }
-    mu_tensor *channels = mu_nn_depthwise_conv2d(
-        a.x, a.depthwise_kernel, .strides = {a.strides[0], a.strides[1]}, .dilations = {a.dilations[0], a.dilations[1]},
-        .padding = a.padding, .pads = {a.pads[0], a.pads[1], a.pads[2], a.pads[3]});
+    mu_tensor *channels = mu_nn_depthwise_conv2d(a.x, a.depthwise_kernel, .strides = {a.strides[0], a.strides[1]},
+                                                 .dilations = {a.dilations[0], a.dilations[1]}, .padding = a.padding,
+                                                 .pads = {a.pads[0], a.pads[1], a.pads[2], a.pads[3]});
     mu_tensor *in[] = {a.x, a.depthwise_kernel, a.pointwise_kernel};
     return mu__composed("separable_conv2d", 3, in, mu_nn_conv2d(channels, a.pointwise_kernel));
 }
@@ -78,15 +79,17 @@ mu_tensor *mu_nn_separable_conv2d_with(const mu_nn_separable_conv2d_args *args)
 mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args)
 {
     mu_nn_conv1d_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv1d") != MU_OK
-        || !has_rank(a.x, 3, "conv1d", "sequence") || !has_rank(a.kernel, 3, "conv1d", "kernel"))
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv1d") != MU_OK ||
+        !has_rank(a.x, 3, "conv1d", "sequence") || !has_rank(a.kernel, 3, "conv1d", "kernel"))
         return NULL;
     const bool causal = a.padding && strcmp(a.padding, "causal") == 0;
     const int64_t dilation = a.dilation ? a.dilation : 1, before = (a.kernel->shape.dims[0] - 1) * dilation;
     if (causal && a.kernel->shape.dims[0] == MU_UNKNOWN) {
         char text[MU_SHAPE_TEXT];
-        mu__error(MU_INVALID_ARGUMENT, "conv1d: causal padding follows from the kernel's first axis, but the kernel "
-                  "has shape %s in this trace; give .pads", mu__shape_text(&a.kernel->shape, text));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "conv1d: causal padding follows from the kernel's first axis, but the kernel has shape %s in this "
+                  "trace; give .pads",
+                  mu__shape_text(&a.kernel->shape, text));
         return NULL;
     }
     mu_tensor *x = mu_expand_dims(a.x, 1), *kernel = mu_expand_dims(a.kernel, 0);
@@ -100,14 +103,14 @@ mu_tensor *mu_nn_conv1d_with(const mu_nn_conv1d_args *args)
 mu_tensor *mu_nn_conv1d_transpose_with(const mu_nn_conv1d_transpose_args *args)
 {
     mu_nn_conv1d_transpose_args a;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv1d_transpose") != MU_OK
-        || !has_rank(a.x, 3, "conv1d_transpose", "sequence") || !has_rank(a.kernel, 3, "conv1d_transpose", "kernel"))
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, "mu_nn_conv1d_transpose") != MU_OK ||
+        !has_rank(a.x, 3, "conv1d_transpose", "sequence") || !has_rank(a.kernel, 3, "conv1d_transpose", "kernel"))
         return NULL;
     mu_tensor *x = mu_expand_dims(a.x, 1), *kernel = mu_expand_dims(a.kernel, 0);
-    mu_tensor *y = mu_nn_conv2d_transpose(x, kernel, .output_size = {1, a.output_size},
-                                          .strides = {1, a.stride ? a.stride : 1},
-                                          .dilations = {1, a.dilation ? a.dilation : 1}, .padding = a.padding,
-                                          .pads = {0, 0, a.pads[0], a.pads[1]}, .groups = a.groups);
+    mu_tensor *y =
+        mu_nn_conv2d_transpose(x, kernel, .output_size = {1, a.output_size}, .strides = {1, a.stride ? a.stride : 1},
+                               .dilations = {1, a.dilation ? a.dilation : 1}, .padding = a.padding,
+                               .pads = {0, 0, a.pads[0], a.pads[1]}, .groups = a.groups);
     return mu__composed2("conv1d_transpose", a.x, a.kernel, mu_squeeze(y, 1));
 }
 
@@ -119,8 +122,12 @@ static mu_tensor *pool_sequence(pool2d *pool, const mu_nn_pool1d_args *args, con
     if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK || !has_rank(a.x, 3, op, "sequence"))
         return NULL;
     const mu_nn_pool2d_args flat = {
-        .size = sizeof flat, .x = mu_expand_dims(a.x, 1), .window = {1, a.window},
-        .strides = {1, a.stride ? a.stride : a.window}, .padding = a.padding, .pads = {0, 0, a.pads[0], a.pads[1]},
+        .size = sizeof flat,
+        .x = mu_expand_dims(a.x, 1),
+        .window = {1, a.window},
+        .strides = {1, a.stride ? a.stride : a.window},
+        .padding = a.padding,
+        .pads = {0, 0, a.pads[0], a.pads[1]},
     };
     return mu__composed1(op, a.x, mu_squeeze(pool(&flat), 1));
 }
@@ -141,9 +148,9 @@ static mu_tensor *pool_volume(pool2d *pool, const mu_nn_pool3d_args *args, const
 {
     mu_nn_pool3d_args a;
     mu_ints window, strides;
-    if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK || !has_rank(a.x, 5, op, "volume")
-        || mu__window_options(&window, 3, a.window, "window", op) != MU_OK
-        || mu__window_options(&strides, 3, a.strides[0] ? a.strides : window.at, "strides", op) != MU_OK)
+    if (mu__pending() || mu__args_copy(&a, sizeof a, args, function) != MU_OK || !has_rank(a.x, 5, op, "volume") ||
+        mu__window_options(&window, 3, a.window, "window", op) != MU_OK ||
+        mu__window_options(&strides, 3, a.strides[0] ? a.strides : window.at, "strides", op) != MU_OK)
         return NULL;
     const int64_t *dims = a.x->shape.dims;
     if (dims[1] < 1 || dims[2] < 1 || dims[3] < 1 || dims[4] < 1) {

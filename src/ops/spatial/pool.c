@@ -11,7 +11,7 @@
 
 #include <muster/nn.h>
 
-enum { NARROW_WINDOW = 256 };  // larger windows need more than a byte for a position
+enum { NARROW_WINDOW = 256 }; // larger windows need more than a byte for a position
 
 static const mu_attr_spec pool_fields[] = {
     {"window", MU_ATTR_INTS, offsetof(mu_pool_attrs, window)},
@@ -23,15 +23,9 @@ static const mu_attr_spec pool_fields[] = {
 
 // ---- Shapes -------------------------------------------------------------------------------------
 
-static mu_shape result_shape(const mu_window *w)
-{
-    return MU_SHAPE(w->n, w->y.out, w->x.out, w->channels);
-}
+static mu_shape result_shape(const mu_window *w) { return MU_SHAPE(w->n, w->y.out, w->x.out, w->channels); }
 
-static mu_dtype position_dtype(const mu_window *w)
-{
-    return w->y.size * w->x.size > NARROW_WINDOW ? MU_I32 : MU_U8;
-}
+static mu_dtype position_dtype(const mu_window *w) { return w->y.size * w->x.size > NARROW_WINDOW ? MU_I32 : MU_U8; }
 
 static mu_status pool_infer(mu_infer *infer)
 {
@@ -136,8 +130,12 @@ mu_status mu__pool_call(const mu_kernel *kernel, mu_pool_call *out)
                                : kind == MU_POOL_MAX_GRAD || kind == MU_POOL_MAX_PICK ? &kernel->in[1]
                                                                                       : NULL;
     *out = (mu_pool_call){
-        .kind = kind, .dtype = image->dtype, .image = image->data, .result = result->data,
-        .positions = positions ? positions->data : NULL, .wide_positions = positions && positions->dtype == MU_I32,
+        .kind = kind,
+        .dtype = image->dtype,
+        .image = image->data,
+        .result = result->data,
+        .positions = positions ? positions->data : NULL,
+        .wide_positions = positions && positions->dtype == MU_I32,
     };
     return mu__pool_window(kernel->attrs, &image->shape, kernel->op->name, &out->window);
 }
@@ -162,9 +160,17 @@ static void pool_images(void *arg, int64_t begin, int64_t end)
     const mu_kernels *kernels = mu__kernels();
     const mu_window *w = &call->window;
     const mu_pool_shape shape = {
-        .height = w->y.in, .width = w->x.in, .channels = w->channels, .out_height = w->y.out, .out_width = w->x.out,
-        .window_height = w->y.size, .window_width = w->x.size, .stride_height = w->y.stride,
-        .stride_width = w->x.stride, .pad_top = w->y.before, .pad_left = w->x.before,
+        .height = w->y.in,
+        .width = w->x.in,
+        .channels = w->channels,
+        .out_height = w->y.out,
+        .out_width = w->x.out,
+        .window_height = w->y.size,
+        .window_width = w->x.size,
+        .stride_height = w->y.stride,
+        .stride_width = w->x.stride,
+        .pad_top = w->y.before,
+        .pad_left = w->x.before,
     };
     switch (call->kind) {
     case MU_POOL_MAX: kernels->max_pool(&shape, call->image, call->result, call->positions, begin, end); break;
@@ -173,14 +179,11 @@ static void pool_images(void *arg, int64_t begin, int64_t end)
         break;
     case MU_POOL_AVERAGE: kernels->average_pool(&shape, call->image, call->result, begin, end); break;
     case MU_POOL_AVERAGE_GRAD: kernels->average_pool_grad(&shape, call->result, call->image, begin, end); break;
-    case MU_POOL_MAX_PICK: break;  // has no kernel
+    case MU_POOL_MAX_PICK: break; // has no kernel
     }
 }
 
-static void pool_whole_images(void *arg, int64_t begin, int64_t end)
-{
-    mu__max_pool_whole(arg, begin, end);
-}
+static void pool_whole_images(void *arg, int64_t begin, int64_t end) { mu__max_pool_whole(arg, begin, end); }
 
 static mu_status pool_fast(const mu_kernel *kernel)
 {
@@ -211,20 +214,43 @@ static const mu_sample pool_samples[] = {
 };
 
 static const mu_sample max_grad_samples[] = {
-    {.n_in = 3, .in = {{4, {2, 3, 2, 3}}, {4, {2, 3, 2, 3}}, {4, {2, 6, 4, 3}}}, .low = {-2, 0}, .high = {2, 4},
-     .dtypes = {0, MU_U8}, .attrs = &two, .no_grad = 6},
-    {.n_in = 3, .in = {{4, {1, 1, 1, 3}}, {4, {1, 1, 1, 3}}, {4, {1, 2, 2, 3}}}, .low = {-2, 0}, .high = {2, 4},
-     .dtypes = {0, MU_U8}, .attrs = &two, .no_grad = 6},
-    {.n_in = 3, .in = {{4, {0, 1, 1, 3}}, {4, {0, 1, 1, 3}}, {4, {0, 2, 2, 3}}}, .dtypes = {0, MU_U8}, .attrs = &two,
+    {.n_in = 3,
+     .in = {{4, {2, 3, 2, 3}}, {4, {2, 3, 2, 3}}, {4, {2, 6, 4, 3}}},
+     .low = {-2, 0},
+     .high = {2, 4},
+     .dtypes = {0, MU_U8},
+     .attrs = &two,
+     .no_grad = 6},
+    {.n_in = 3,
+     .in = {{4, {1, 1, 1, 3}}, {4, {1, 1, 1, 3}}, {4, {1, 2, 2, 3}}},
+     .low = {-2, 0},
+     .high = {2, 4},
+     .dtypes = {0, MU_U8},
+     .attrs = &two,
+     .no_grad = 6},
+    {.n_in = 3,
+     .in = {{4, {0, 1, 1, 3}}, {4, {0, 1, 1, 3}}, {4, {0, 2, 2, 3}}},
+     .dtypes = {0, MU_U8},
+     .attrs = &two,
      .no_grad = 6},
     {0},
 };
 
 static const mu_sample max_pick_samples[] = {
-    {.n_in = 2, .in = {{4, {2, 6, 4, 3}}, {4, {2, 3, 2, 3}}}, .low = {-2, 0}, .high = {2, 4}, .dtypes = {0, MU_U8},
-     .attrs = &two, .no_grad = 2},
-    {.n_in = 2, .in = {{4, {1, 2, 2, 3}}, {4, {1, 1, 1, 3}}}, .low = {-2, 0}, .high = {2, 4}, .dtypes = {0, MU_U8},
-     .attrs = &two, .no_grad = 2},
+    {.n_in = 2,
+     .in = {{4, {2, 6, 4, 3}}, {4, {2, 3, 2, 3}}},
+     .low = {-2, 0},
+     .high = {2, 4},
+     .dtypes = {0, MU_U8},
+     .attrs = &two,
+     .no_grad = 2},
+    {.n_in = 2,
+     .in = {{4, {1, 2, 2, 3}}, {4, {1, 1, 1, 3}}},
+     .low = {-2, 0},
+     .high = {2, 4},
+     .dtypes = {0, MU_U8},
+     .attrs = &two,
+     .no_grad = 2},
     {.n_in = 2, .in = {{4, {0, 2, 2, 3}}, {4, {0, 1, 1, 3}}}, .dtypes = {0, MU_U8}, .attrs = &two, .no_grad = 2},
     {0},
 };
@@ -236,44 +262,76 @@ static const mu_sample average_grad_samples[] = {
 };
 
 const mu_op mu_op_max_pool2d = {
-    .name = "max_pool2d", .n_in = 1, .n_out = 2, .dtypes = MU_NUMBERS,
-    .attrs_bytes = sizeof(mu_pool_attrs), .attrs = pool_fields,
-    .infer = pool_infer, .grad = max_pool_grad, .ref = mu__pool_ref,
+    .name = "max_pool2d",
+    .n_in = 1,
+    .n_out = 2,
+    .dtypes = MU_NUMBERS,
+    .attrs_bytes = sizeof(mu_pool_attrs),
+    .attrs = pool_fields,
+    .infer = pool_infer,
+    .grad = max_pool_grad,
+    .ref = mu__pool_ref,
     .cpu = {pool_prepare, pool_fast, NULL},
     .samples = pool_samples,
     .lower = mu__lower_pool,
 };
 
 const mu_op mu_op_max_pool2d_grad = {
-    .name = "max_pool2d_grad", .n_in = 3, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 1u << 2,
-    .attrs_bytes = sizeof(mu_pool_attrs), .attrs = pool_fields,
-    .infer = pool_grad_infer, .grad = max_pool_grad_grad, .ref = mu__pool_ref,
+    .name = "max_pool2d_grad",
+    .n_in = 3,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .shape_only = 1u << 2,
+    .attrs_bytes = sizeof(mu_pool_attrs),
+    .attrs = pool_fields,
+    .infer = pool_grad_infer,
+    .grad = max_pool_grad_grad,
+    .ref = mu__pool_ref,
     .cpu = {pool_prepare, pool_fast, NULL},
     .samples = max_grad_samples,
     .lower = mu__lower_pool,
 };
 
 const mu_op mu_op_max_pool2d_pick = {
-    .name = "max_pool2d_pick", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_pool_attrs), .attrs = pool_fields,
-    .infer = pool_pick_infer, .grad = max_pool_pick_grad, .ref = mu__pool_ref,
+    .name = "max_pool2d_pick",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_pool_attrs),
+    .attrs = pool_fields,
+    .infer = pool_pick_infer,
+    .grad = max_pool_pick_grad,
+    .ref = mu__pool_ref,
     .samples = max_pick_samples,
     .lower = mu__lower_pool,
 };
 
 const mu_op mu_op_avg_pool2d = {
-    .name = "avg_pool2d", .n_in = 1, .n_out = 1, .dtypes = MU_FLOATS,
-    .attrs_bytes = sizeof(mu_pool_attrs), .attrs = pool_fields,
-    .infer = pool_infer, .grad = average_pool_grad, .ref = mu__pool_ref,
+    .name = "avg_pool2d",
+    .n_in = 1,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_pool_attrs),
+    .attrs = pool_fields,
+    .infer = pool_infer,
+    .grad = average_pool_grad,
+    .ref = mu__pool_ref,
     .cpu = {pool_prepare, pool_fast, NULL},
     .samples = pool_samples,
     .lower = mu__lower_pool,
 };
 
 const mu_op mu_op_avg_pool2d_grad = {
-    .name = "avg_pool2d_grad", .n_in = 2, .n_out = 1, .dtypes = MU_FLOATS, .shape_only = 1u << 1,
-    .attrs_bytes = sizeof(mu_pool_attrs), .attrs = pool_fields,
-    .infer = pool_grad_infer, .grad = average_pool_grad_grad, .ref = mu__pool_ref,
+    .name = "avg_pool2d_grad",
+    .n_in = 2,
+    .n_out = 1,
+    .dtypes = MU_FLOATS,
+    .shape_only = 1u << 1,
+    .attrs_bytes = sizeof(mu_pool_attrs),
+    .attrs = pool_fields,
+    .infer = pool_grad_infer,
+    .grad = average_pool_grad_grad,
+    .ref = mu__pool_ref,
     .cpu = {pool_prepare, pool_fast, NULL},
     .samples = average_grad_samples,
     .lower = mu__lower_pool,
@@ -296,8 +354,8 @@ static mu_tensor *apply_pool(const mu_op *op, const mu_nn_pool2d_args *args, con
     if (mu__window_options(&attrs.window, 2, a.window, "window", op->name) != MU_OK)
         return NULL;
     const bool strided = a.strides[0] != 0;
-    if (mu__window_options(&attrs.strides, 2, strided ? a.strides : attrs.window.at, "strides", op->name) != MU_OK
-        || mu__padding_options(attrs.padding, &attrs.pads, a.padding, 2, a.pads, op->name) != MU_OK)
+    if (mu__window_options(&attrs.strides, 2, strided ? a.strides : attrs.window.at, "strides", op->name) != MU_OK ||
+        mu__padding_options(attrs.padding, &attrs.pads, a.padding, 2, a.pads, op->name) != MU_OK)
         return NULL;
     mu_tensor *out[2] = {NULL, NULL};
     return mu__apply(op, &attrs, 1, &a.x, 0, NULL, out) == MU_OK ? out[0] : NULL;

@@ -3,28 +3,28 @@
 // Padding is ignored; ties go to the first element.
 #include "ops/spatial/pool.h"
 
-#define T int8_t
-#define LEAST INT8_MIN
+#define T        int8_t
+#define LEAST    INT8_MIN
 #define FN(name) i8_##name
 #include "ops/spatial/pool_int_loops.inc.c"
 
-#define T uint8_t
-#define LEAST 0
+#define T        uint8_t
+#define LEAST    0
 #define FN(name) u8_##name
 #include "ops/spatial/pool_int_loops.inc.c"
 
-#define T int16_t
-#define LEAST INT16_MIN
+#define T        int16_t
+#define LEAST    INT16_MIN
 #define FN(name) i16_##name
 #include "ops/spatial/pool_int_loops.inc.c"
 
-#define T int32_t
-#define LEAST INT32_MIN
+#define T        int32_t
+#define LEAST    INT32_MIN
 #define FN(name) i32_##name
 #include "ops/spatial/pool_int_loops.inc.c"
 
-#define T int64_t
-#define LEAST INT64_MIN
+#define T        int64_t
+#define LEAST    INT64_MIN
 #define FN(name) i64_##name
 #include "ops/spatial/pool_int_loops.inc.c"
 

@@ -75,8 +75,11 @@ static void FN(average_pool_grad)(const pool_job *j)
 }
 
 static void (*const FN(loops)[])(const pool_job *) = {
-    [MU_POOL_MAX] = FN(max_pool), [MU_POOL_MAX_GRAD] = FN(max_pool_grad), [MU_POOL_MAX_PICK] = FN(max_pool_pick),
-    [MU_POOL_AVERAGE] = FN(average_pool), [MU_POOL_AVERAGE_GRAD] = FN(average_pool_grad),
+    [MU_POOL_MAX] = FN(max_pool),
+    [MU_POOL_MAX_GRAD] = FN(max_pool_grad),
+    [MU_POOL_MAX_PICK] = FN(max_pool_pick),
+    [MU_POOL_AVERAGE] = FN(average_pool),
+    [MU_POOL_AVERAGE_GRAD] = FN(average_pool_grad),
 };
 
 #undef T

@@ -9,7 +9,7 @@
 
 typedef struct pool_job {
     const mu_window *window;
-    int64_t results, pixels, taps;  // elements of the result and of the image; elements of a window
+    int64_t results, pixels, taps; // elements of the result and of the image; elements of a window
     void *image, *result, *positions;
     bool wide_positions;
 } pool_job;
@@ -56,11 +56,11 @@ static void put_position(const pool_job *j, int64_t at, int64_t position)
         ((uint8_t *)j->positions)[at] = (uint8_t)position;
 }
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
 #include "ops/spatial/pool_loops.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
 #include "ops/spatial/pool_loops.inc.c"
 
@@ -94,9 +94,14 @@ mu_status mu__pool_ref(const mu_kernel *kernel)
     MU_TRY(mu__pool_call(kernel, &call));
     const mu_window *w = &call.window;
     const pool_job job = {
-        .window = w, .image = call.image, .result = call.result, .positions = call.positions,
-        .wide_positions = call.wide_positions, .taps = w->y.size * w->x.size,
-        .results = w->n * w->y.out * w->x.out * w->channels, .pixels = w->n * w->y.in * w->x.in * w->channels,
+        .window = w,
+        .image = call.image,
+        .result = call.result,
+        .positions = call.positions,
+        .wide_positions = call.wide_positions,
+        .taps = w->y.size * w->x.size,
+        .results = w->n * w->y.out * w->x.out * w->channels,
+        .pixels = w->n * w->y.in * w->x.in * w->channels,
     };
     if (mu__dtype_is_integer(dtype))
         max_pool_whole(&job, &kernel->in[0], &kernel->out[0]);

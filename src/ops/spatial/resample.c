@@ -9,13 +9,10 @@
 typedef struct kernel {
     double (*weight)(double distance, double radius);
     double radius;
-    bool in_steps;               // distances are rounded, as by TensorFlow's cubic op
+    bool in_steps; // distances are rounded, as by TensorFlow's cubic op
 } kernel;
 
-static double triangle(double distance, double radius)
-{
-    return radius - distance;
-}
+static double triangle(double distance, double radius) { return radius - distance; }
 
 // Keys's cubic convolution with a = -1/2.
 static double cubic(double distance, double radius)
@@ -42,16 +39,10 @@ static double lanczos(double distance, double radius)
 }
 
 // The standard deviation is a third of the radius.
-static double gaussian(double distance, double radius)
-{
-    return exp(-4.5 * distance * distance / (radius * radius));
-}
+static double gaussian(double distance, double radius) { return exp(-4.5 * distance * distance / (radius * radius)); }
 
 // What a pixel and one of the result, which is as wide as 2 * radius - 1 pixels, have in common.
-static double overlap(double distance, double radius)
-{
-    return fmin(fmin(1, 2 * radius - 1), radius - distance);
-}
+static double overlap(double distance, double radius) { return fmin(fmin(1, 2 * radius - 1), radius - distance); }
 
 static kernel kernel_of(const char *name, bool antialias, double scale)
 {

@@ -14,7 +14,7 @@
 #include <muster/ops.h>
 
 typedef struct mu_resize_attrs {
-    int64_t height, width, method;  // mu_resize_method
+    int64_t height, width, method; // mu_resize_method
 } mu_resize_attrs;
 
 // Source of an output row or column: two neighbours, and the weight of the second.
@@ -28,17 +28,17 @@ typedef struct resize_job {
     size_t element;
     void *image, *result;
     const position *rows, *columns;
-    bool single;             // float32, else float64
+    bool single; // float32, else float64
     _Atomic bool exhausted;
 } resize_job;
 
-enum { CHANNELS = 16 };  // channels sampled together
+enum { CHANNELS = 16 }; // channels sampled together
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
 #include "ops/spatial/resize_loops.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
 #include "ops/spatial/resize_loops.inc.c"
 
@@ -51,11 +51,10 @@ static mu_status resize_shape(const mu_infer *infer, const mu_shape *image, mu_s
     const bool empty = image->rank == 4 && (image->dims[1] == 0 || image->dims[2] == 0);
     if (image->rank != 4 || empty || attrs->height < 1 || attrs->width < 1 || attrs->height > INT32_MAX ||
         attrs->width > INT32_MAX)
-        return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: images %s to %lld x %lld; they must have shape [batch, height, width, "
-                         "channels], and no side may be 0",
-                         infer->op->name, mu__shape_text(image, text), (long long)attrs->height,
-                         (long long)attrs->width);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%s: images %s to %lld x %lld; they must have shape [batch, height, width, channels], and no side may be 0",
+            infer->op->name, mu__shape_text(image, text), (long long)attrs->height, (long long)attrs->width);
     *out = MU_SHAPE(image->dims[0], attrs->height, attrs->width, image->dims[3]);
     return MU_OK;
 }
@@ -65,8 +64,7 @@ static mu_status resize_infer(mu_infer *infer)
     const mu_resize_attrs *attrs = infer->attrs;
     if (attrs->method != MU_RESIZE_NEAREST && !mu__dtype_is_float(infer->in[0].dtype))
         return mu__error(MU_INVALID_ARGUMENT,
-                         "resize: %s images cannot be mixed; only the nearest pixel can be taken (mu_cast "
-                         "converts)",
+                         "resize: %s images cannot be mixed; only the nearest pixel can be taken (mu_cast converts)",
                          mu_dtype_name(infer->in[0].dtype));
     infer->out[0].dtype = infer->in[0].dtype;
     return resize_shape(infer, &infer->in[0].shape, &infer->out[0].shape);
@@ -97,8 +95,8 @@ static void fill_positions(position *to, int64_t in, int64_t out, int64_t method
             continue;
         }
         const float at = ((float)o + 0.5f) * scale - 0.5f, below = floorf(at);
-        to[o] = (position){.low = MU_MAX((int64_t)below, 0), .high = MU_MIN((int64_t)ceilf(at), in - 1),
-                           .part = at - below};
+        to[o] = (position){
+            .low = MU_MAX((int64_t)below, 0), .high = MU_MIN((int64_t)ceilf(at), in - 1), .part = at - below};
     }
 }
 
@@ -129,8 +127,8 @@ static void spread(void *arg, int64_t begin, int64_t end)
 }
 
 // Copies pixels of whole words in vectors; memcpy would branch on the size for every pixel.
-MU_PER_ISA(copy_pixels, (const uint32_t *from, uint32_t *restrict to, const position *columns, int64_t n,
-           int64_t words),
+MU_PER_ISA(copy_pixels,
+           (const uint32_t *from, uint32_t *restrict to, const position *columns, int64_t n, int64_t words),
            (from, to, columns, n, words))
 {
     for (int64_t o = 0; o < n; o++, to += words) {
@@ -171,7 +169,7 @@ static mu_status resize_run(const mu_kernel *kernel)
         return mu__run_as_f32(kernel, resize_run);
     const int64_t *dims = image->shape.dims, work = mu__elements(&result->shape);
     if (work == 0)
-        return MU_OK;  // empty images may have any height and width, and the tables of positions would be as large
+        return MU_OK; // empty images may have any height and width, and the tables of positions would be as large
     position *positions = mu__alloc((size_t)(attrs->height + attrs->width) * sizeof *positions);
     if (!positions)
         return MU_RESOURCE_EXHAUSTED;
@@ -220,8 +218,8 @@ static sources sources_of(const mu_shape *image, const mu_shape *result, const p
         index[1] = k < 2 ? y->low : y->high;
         index[2] = k % 2 ? x->high : x->low;
         four.at[k] = mu__element_at(image, index);
-        four.weight[k] = (k < 2 ? 1 - (double)y->part : (double)y->part) *
-                         (k % 2 ? (double)x->part : 1 - (double)x->part);
+        four.weight[k] =
+            (k < 2 ? 1 - (double)y->part : (double)y->part) * (k % 2 ? (double)x->part : 1 - (double)x->part);
     }
     return four;
 }
@@ -275,7 +273,7 @@ out:
 // One axis in a program: the neighbours of each output row or column, [out], and the weight of the second.
 typedef struct lowered_axis {
     int64_t in, out;
-    mu_hlo low, high, part;  // part: without a value if there is one neighbour
+    mu_hlo low, high, part; // part: without a value if there is one neighbour
 } lowered_axis;
 
 static mu_status lower_axis(mu_emitter *e, int64_t in, int64_t out, int64_t method, mu_dtype dtype, lowered_axis *axis)
@@ -331,8 +329,8 @@ static mu_hlo add_along(mu_emitter *e, mu_hlo sum, int number, mu_hlo index, mu_
     order.at[0] = number;
     order.at[number] = 0;
     const mu_hlo moved = mu__hlo_transpose(e, sum, &order);
-    return mu__hlo_transpose(
-        e, mu__hlo_combine(e, "stablehlo.add", moved, index, mu__hlo_transpose(e, dy, &order)), &order);
+    return mu__hlo_transpose(e, mu__hlo_combine(e, "stablehlo.add", moved, index, mu__hlo_transpose(e, dy, &order)),
+                             &order);
 }
 
 static mu_hlo spread_axis(mu_emitter *e, mu_hlo dy, const lowered_axis *axis, int number)
@@ -342,8 +340,7 @@ static mu_hlo spread_axis(mu_emitter *e, mu_hlo dy, const lowered_axis *axis, in
     const mu_hlo zeros = mu__hlo_fill(e, dy.spec.dtype, &shape, 0);
     if (axis->part.id < 0)
         return add_along(e, zeros, number, axis->low, dy);
-    const mu_hlo second =
-        mu__hlo_binary(e, "stablehlo.multiply", dy, weights_along(e, axis, &dy.spec.shape, number));
+    const mu_hlo second = mu__hlo_binary(e, "stablehlo.multiply", dy, weights_along(e, axis, &dy.spec.shape, number));
     const mu_hlo first = mu__hlo_binary(e, "stablehlo.subtract", dy, second);
     return add_along(e, add_along(e, zeros, number, axis->low, first), number, axis->high, second);
 }
@@ -416,9 +413,18 @@ static const mu_sample samples_resize_grad[] = {
     {0},
 };
 const mu_op mu_op_resize = {
-    .name = "resize", .n_in = 1, .n_out = 1, .dtypes = MU_NUMBERS, .attrs_bytes = sizeof(mu_resize_attrs),
-    .attrs = resize_fields, .infer = resize_infer, .grad = resize_rule, .ref = resize_ref, .cpu = {.run = resize_run},
-    .samples = samples_resize, .lower = lower_resize,
+    .name = "resize",
+    .n_in = 1,
+    .n_out = 1,
+    .dtypes = MU_NUMBERS,
+    .attrs_bytes = sizeof(mu_resize_attrs),
+    .attrs = resize_fields,
+    .infer = resize_infer,
+    .grad = resize_rule,
+    .ref = resize_ref,
+    .cpu = {.run = resize_run},
+    .samples = samples_resize,
+    .lower = lower_resize,
 };
 const mu_op mu_op_resize_grad = {
     .name = "resize_grad",

@@ -26,8 +26,8 @@ MU_PER_ISA(FN(between), (const T *top, const T *bottom, T part, T *restrict to, 
 }
 
 // Both steps at once, with the same rounding.
-MU_PER_ISA(FN(sample_between), (const T *top, const T *bottom, T part, T *restrict to, const position *columns,
-           int64_t n, int64_t c),
+MU_PER_ISA(FN(sample_between),
+           (const T *top, const T *bottom, T part, T *restrict to, const position *columns, int64_t n, int64_t c),
            (top, bottom, part, to, columns, n, c))
 {
     for (int64_t o = 0; o < n; o++, to += c) {
@@ -47,13 +47,14 @@ static void FN(sample_rows)(const resize_job *j, int64_t begin, int64_t end, voi
     const int64_t c = j->channels, wide = j->out_width * c;
     const T *image = j->image;
     T *rows[2] = {scratch, (T *)scratch + wide};
-    int64_t held[2] = {-1, -1};  // numbers of the image rows, over the batch, that `rows` holds
+    int64_t held[2] = {-1, -1}; // numbers of the image rows, over the batch, that `rows` holds
     for (int64_t row = begin; row < end; row++) {
         const position *y = &j->rows[row % j->out_height];
         const int64_t first = row / j->out_height * j->height, wanted[2] = {first + y->low, first + y->high};
         if (j->height >= 2 * j->out_height) {
-            FN(sample_between)(image + wanted[0] * j->width * c, image + wanted[1] * j->width * c, (T)y->part,
-                               (T *)j->result + row * wide, j->columns, j->out_width, c);
+            FN(sample_between)
+            (image + wanted[0] * j->width * c, image + wanted[1] * j->width * c, (T)y->part,
+             (T *)j->result + row * wide, j->columns, j->out_width, c);
             continue;
         }
         if (held[1] == wanted[0]) {

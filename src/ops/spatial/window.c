@@ -97,18 +97,21 @@ mu_status mu__conv_window(const mu_conv_attrs *attrs, const mu_shape *x, const m
     MU_TRY(need_count(&attrs->dilations, spatial, "dilations", op));
     const int64_t channels = x->dims[spatial + 1], own = w->dims[spatial], filters = w->dims[spatial + 1];
     const int64_t groups = attrs->groups;
-    if (groups < 1 || (filters != MU_UNKNOWN && filters % groups != 0)
-        || (channels != MU_UNKNOWN && own != MU_UNKNOWN && channels != own * groups))
-        return mu__error(
-            MU_INVALID_ARGUMENT,
-            "%s: images %s and kernel %s do not fit with %lld groups: channels must be the kernel's last axis "
-            "but one times groups, and filters a multiple of groups",
-            op, mu__shape_text(x, x_text), mu__shape_text(w, w_text), (long long)groups);
-    *out = (mu_window){.n = x->dims[0], .channels = channels, .spatial = spatial,
+    if (groups < 1 || (filters != MU_UNKNOWN && filters % groups != 0) ||
+        (channels != MU_UNKNOWN && own != MU_UNKNOWN && channels != own * groups))
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: images %s and kernel %s do not fit with %lld groups: channels must be the kernel's last "
+                         "axis but one times groups, and filters a multiple of groups",
+                         op, mu__shape_text(x, x_text), mu__shape_text(w, w_text), (long long)groups);
+    *out = (mu_window){.n = x->dims[0],
+                       .channels = channels,
+                       .spatial = spatial,
                        .z = {.in = 1, .out = 1, .size = 1, .stride = 1, .dilation = 1}};
     mu_window_axis *axes = mu__window_axes(out);
     for (int i = 0; i < spatial; i++)
-        axes[i] = (mu_window_axis){.in = x->dims[i + 1], .size = w->dims[i], .stride = attrs->strides.at[i],
+        axes[i] = (mu_window_axis){.in = x->dims[i + 1],
+                                   .size = w->dims[i],
+                                   .stride = attrs->strides.at[i],
                                    .dilation = attrs->dilations.at[i]};
     return fill_axes(out, attrs->padding, &attrs->pads, op);
 }
@@ -119,7 +122,9 @@ mu_status mu__pool_window(const mu_pool_attrs *attrs, const mu_shape *x, const c
     MU_TRY(need_count(&attrs->window, 2, "the window", op));
     MU_TRY(need_count(&attrs->strides, 2, "strides", op));
     *out = (mu_window){
-        .n = x->dims[0], .channels = x->dims[3], .spatial = 2,
+        .n = x->dims[0],
+        .channels = x->dims[3],
+        .spatial = 2,
         .z = {.in = 1, .out = 1, .size = 1, .stride = 1, .dilation = 1},
         .y = {.in = x->dims[1], .size = attrs->window.at[0], .stride = attrs->strides.at[0], .dilation = 1},
         .x = {.in = x->dims[2], .size = attrs->window.at[1], .stride = attrs->strides.at[1], .dilation = 1},

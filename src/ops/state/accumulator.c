@@ -9,21 +9,25 @@
 typedef struct mu_take_request {
     struct mu_take_request *next;
     int64_t required;
-    const mu_shape *expected;  // of the values; NULL: any
-    mu_measured *block;        // memory for the result; NULL: the caller has some
-    bool served, misfit;       // misfit: the sum has another shape; it stays, `sum` has its shape only
-    bool no_memory;            // for the block: the sum stays
+    const mu_shape *expected; // of the values; NULL: any
+    mu_measured *block;       // memory for the result; NULL: the caller has some
+    bool served, misfit;      // misfit: the sum has another shape; it stays, `sum` has its shape only
+    bool no_memory;           // for the block: the sum stays
     mu_gradient_sum sum;
 } take_request;
 
 // ---- The resource -------------------------------------------------------------------------------
 
-const mu_resource_kind mu__dense_accumulator_kind = {
-    .name = "conditional_accumulator", .acquire = mu__opaque_acquire, .commit = mu__opaque_commit,
-    .opaque = true, .what = "accumulator"};
-const mu_resource_kind mu__sparse_accumulator_kind = {
-    .name = "sparse_conditional_accumulator", .acquire = mu__opaque_acquire, .commit = mu__opaque_commit,
-    .opaque = true, .what = "accumulator"};
+const mu_resource_kind mu__dense_accumulator_kind = {.name = "conditional_accumulator",
+                                                     .acquire = mu__opaque_acquire,
+                                                     .commit = mu__opaque_commit,
+                                                     .opaque = true,
+                                                     .what = "accumulator"};
+const mu_resource_kind mu__sparse_accumulator_kind = {.name = "sparse_conditional_accumulator",
+                                                      .acquire = mu__opaque_acquire,
+                                                      .commit = mu__opaque_commit,
+                                                      .opaque = true,
+                                                      .what = "accumulator"};
 
 void mu__gradient_sum_free(mu_gradient_sum *sum)
 {
@@ -43,9 +47,10 @@ mu_status mu__accumulator_reserve(mu_accumulator *a, size_t bytes)
     char kept[MU_HOLDERS_TEXT];
     if (mu__holder_take(&a->holder, bytes))
         return MU_OK;
-    return mu__error(MU_RESOURCE_EXHAUSTED, "accumulator '%.200s' has no room for a gradient of %zu bytes: %s; take "
-                     "gradients earlier, or add servers", a->resource.name, bytes,
-                     mu__holders_largest(a->holder.budget, kept));
+    return mu__error(
+        MU_RESOURCE_EXHAUSTED,
+        "accumulator '%.200s' has no room for a gradient of %zu bytes: %s; take gradients earlier, or add servers",
+        a->resource.name, bytes, mu__holders_largest(a->holder.budget, kept));
 }
 
 mu_status mu__accumulator_budget(mu_accumulator *a, mu_byte_budget *budget)
@@ -122,7 +127,10 @@ static mu_accumulator *new_accumulator(const mu_conditional_accumulator_args *ar
 // The runtime's accumulators with a shared name; retained.
 typedef struct shared_names {
     pthread_mutex_t lock;
-    struct { mu_accumulator **items; size_t n, capacity; } all;
+    struct {
+        mu_accumulator **items;
+        size_t n, capacity;
+    } all;
 } shared_names;
 
 static void *make_names(mu_runtime *runtime)
@@ -213,9 +221,8 @@ static void forget_name(mu_accumulator *a)
 
 mu_accumulator *mu_accumulator_find(const char *shared_name)
 {
-    shared_names *names = mu__pending() || mu__need(shared_name, "mu_accumulator_find: the name") != MU_OK
-                              ? NULL
-                              : names_here();
+    shared_names *names =
+        mu__pending() || mu__need(shared_name, "mu_accumulator_find: the name") != MU_OK ? NULL : names_here();
     if (!names)
         return NULL;
     pthread_mutex_lock(&names->lock);
@@ -232,16 +239,16 @@ static mu_status check_args(const mu_conditional_accumulator_args *args, const c
 {
     const unsigned dtype = (unsigned)args->dtype;
     if (dtype >= 32 || !(MU_DTYPE_BIT(dtype) & MU_FLOATS))
-        return mu__error(MU_INVALID_ARGUMENT, "%s: .dtype is %s; an accumulator holds MU_F16, MU_BF16, MU_F32 or "
-                         "MU_F64", function, dtype ? mu_dtype_name(args->dtype) : "not given");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: .dtype is %s; an accumulator holds MU_F16, MU_BF16, MU_F32 or MU_F64", function,
+                         dtype ? mu_dtype_name(args->dtype) : "not given");
     if (args->reduction_type && strcmp(args->reduction_type, "MEAN") != 0 && strcmp(args->reduction_type, "SUM") != 0)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: .reduction_type is \"%s\"; it must be \"MEAN\" or \"SUM\"",
-                         function, args->reduction_type);
+        return mu__error(MU_INVALID_ARGUMENT, "%s: .reduction_type is \"%s\"; it must be \"MEAN\" or \"SUM\"", function,
+                         args->reduction_type);
     return args->shape ? mu__shape_check(args->shape, function) : MU_OK;
 }
 
-static mu_accumulator *make_accumulator(const mu_conditional_accumulator_args *given, bool sparse,
-                                        const char *function)
+static mu_accumulator *make_accumulator(const mu_conditional_accumulator_args *given, bool sparse, const char *function)
 {
     mu_conditional_accumulator_args args;
     if (mu__pending() || mu__args_copy(&args, sizeof args, given, function) != MU_OK ||
@@ -366,8 +373,9 @@ static mu_status interrupted(const mu_accumulator *a, const take_request *reques
     if (a->closed)
         return closed(a, "TakeGrad operation");
     if (mu_cancellation_is_cancelled(mu__context()->cancellation))
-        return mu__error(MU_CANCELLED, "TakeGrad operation was cancelled: accumulator '%s' has %lld of the %lld "
-                         "gradients", a->resource.name, (long long)a->sum.n, (long long)request->required);
+        return mu__error(MU_CANCELLED,
+                         "TakeGrad operation was cancelled: accumulator '%s' has %lld of the %lld gradients",
+                         a->resource.name, (long long)a->sum.n, (long long)request->required);
     MU_TRY(mu__check_stop());
     if (mu__now_ns() < deadline_ns)
         return MU_OK;
@@ -392,7 +400,8 @@ static mu_status no_memory(const mu_accumulator *a, const take_request *request)
 {
     return mu__error(MU_RESOURCE_EXHAUSTED,
                      "out of memory: a block of %zu bytes for the gradients of accumulator '%s' was refused; they are "
-                     "kept: free some memory and take them again", request->block->bytes, a->resource.name);
+                     "kept: free some memory and take them again",
+                     request->block->bytes, a->resource.name);
 }
 
 static void wake(void *arg)

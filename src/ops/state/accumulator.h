@@ -12,13 +12,13 @@
 
 // The sum of some gradients. Sparse: row i of the values belongs to indices[i], and counts[i] gradients had that row.
 typedef struct mu_gradient_sum {
-    mu_shape shape;      // of the values
-    mu_buffer *buffer;   // of the values, so that a tensor can take it over
+    mu_shape shape;    // of the values
+    mu_buffer *buffer; // of the values, so that a tensor can take it over
     void *values;
     size_t bytes;
-    int64_t *indices;    // sparse; these two are from mu__alloc
+    int64_t *indices; // sparse; these two are from mu__alloc
     int64_t *counts;
-    int64_t n;           // number of gradients
+    int64_t n; // number of gradients
 } mu_gradient_sum;
 void mu__gradient_sum_free(mu_gradient_sum *sum);
 size_t mu__gradient_sum_bytes(const mu_gradient_sum *sum); // that it holds
@@ -28,7 +28,7 @@ struct mu_take_request;
 // A gradient that is kept apart (accumulator_kept.c).
 typedef struct mu_kept_gradient {
     int64_t attempt;
-    void *values;        // owned
+    void *values; // owned
 } mu_kept_gradient;
 
 // How an accumulator is reached that another process keeps. What it waits for there, this thread's cancellation ends.
@@ -39,23 +39,26 @@ typedef struct mu_accumulator_keeper {
 } mu_accumulator_keeper;
 
 struct mu_accumulator {
-    mu_resource resource;  // first; its name is the shared name, if it has one; its spec has the type and no elements
-    const mu_accumulator_keeper *keeper;  // NULL: this process keeps it; else the kind sends ops to resource.home
+    mu_resource resource; // first; its name is the shared name, if it has one; its spec has the type and no elements
+    const mu_accumulator_keeper *keeper; // NULL: this process keeps it; else the kind sends ops to resource.home
     bool sparse, mean;
-    char *shared_name;     // NULL: none
-    int declared_rank;     // -1: any shape
+    char *shared_name; // NULL: none
+    int declared_rank; // -1: any shape
     mu_shape declared;
     pthread_mutex_t lock;
-    pthread_cond_t taken;  // a request was served, or a wait has another reason to look
-    int made;              // how many of the two exist
+    pthread_cond_t taken; // a request was served, or a wait has another reason to look
+    int made;             // how many of the two exist
     // Under the lock:
     int64_t step;
     mu_gradient_sum sum;
-    struct mu_take_request *first, *last;  // takes that wait, in the order of their calls
+    struct mu_take_request *first, *last; // takes that wait, in the order of their calls
     int n_waiting;
     bool closed;
-    struct { mu_kept_gradient *items; size_t n, capacity; } kept;
-    mu_holder holder;      // of the bytes of `sum` and `kept`
+    struct {
+        mu_kept_gradient *items;
+        size_t n, capacity;
+    } kept;
+    mu_holder holder; // of the bytes of `sum` and `kept`
 };
 
 // mu__accumulator_new makes an accumulator from checked arguments; owned by the caller.
@@ -72,10 +75,7 @@ double mu__accumulator_seconds(const mu_op *op, const void *attrs);
 
 extern const mu_resource_kind mu__dense_accumulator_kind, mu__sparse_accumulator_kind;
 
-static inline mu_accumulator *mu__accumulator_of(const mu_kernel *kernel)
-{
-    return kernel->resources[0].data;
-}
+static inline mu_accumulator *mu__accumulator_of(const mu_kernel *kernel) { return kernel->resources[0].data; }
 
 // mu__accumulator_apply adds a gradient of the accumulator's type. `indices` (int64) and `shape` (int64, may be NULL)
 // are those of a sparse gradient, NULL for a dense one.
@@ -106,7 +106,7 @@ void mu__accumulator_result(const mu_accumulator *accumulator, const mu_gradient
 // FAILED_PRECONDITION for an attempt that is not there.
 mu_status mu__accumulator_keep(mu_accumulator *accumulator, mu_tensor *attempt, mu_tensor *gradient);
 mu_tensor *mu__accumulator_take_kept(mu_accumulator *accumulator, mu_tensor *attempts, mu_tensor *step);
-void mu__accumulator_drop_kept(mu_accumulator *accumulator, int64_t below);  // with the lock, if threads use it
+void mu__accumulator_drop_kept(mu_accumulator *accumulator, int64_t below); // with the lock, if threads use it
 
 // ---- As a value (accumulator_saved.c) -----------------------------------------------------------
 

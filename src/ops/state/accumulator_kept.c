@@ -66,8 +66,10 @@ static mu_status take(mu_accumulator *a, const mu_view *attempts, int64_t step, 
     const int64_t n = attempts->shape.dims[0], *attempt = attempts->data, elements = mu__elements(&out->shape);
     for (int64_t i = 0; i < n; i++)
         if (!find(a, attempt[i]))
-            return mu__error(MU_FAILED_PRECONDITION, "accumulator '%s' does not have gradient %lld: its server has "
-                             "started again; restore a checkpoint", a->resource.name, (long long)attempt[i]);
+            return mu__error(
+                MU_FAILED_PRECONDITION,
+                "accumulator '%s' does not have gradient %lld: its server has started again; restore a checkpoint",
+                a->resource.name, (long long)attempt[i]);
     memset(out->data, 0, (size_t)elements * mu_dtype_bytes(out->dtype));
     for (int64_t i = 0; i < n; i++) {
         const void *values = find(a, attempt[i])->values;
@@ -91,17 +93,14 @@ static mu_status take(mu_accumulator *a, const mu_view *attempts, int64_t step, 
 
 // ---- The ops ------------------------------------------------------------------------------------
 
-static bool is_scalar(const mu_spec *spec)
-{
-    return spec->dtype == MU_I64 && spec->shape.rank == 0;
-}
+static bool is_scalar(const mu_spec *spec) { return spec->dtype == MU_I64 && spec->shape.rank == 0; }
 
 static mu_status keep_infer(mu_infer *infer)
 {
     if (!is_scalar(&infer->in[0]) || infer->in[1].dtype != infer->resources[0].dtype)
-        return mu__error(MU_INVALID_ARGUMENT, "%s takes an int64 scalar and a gradient of type %s; the gradient is of "
-                         "type %s", infer->op->name, mu_dtype_name(infer->resources[0].dtype),
-                         mu_dtype_name(infer->in[1].dtype));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s takes an int64 scalar and a gradient of type %s; the gradient is of type %s",
+                         infer->op->name, mu_dtype_name(infer->resources[0].dtype), mu_dtype_name(infer->in[1].dtype));
     return MU_OK;
 }
 
@@ -122,8 +121,7 @@ static mu_status check_shape(const mu_accumulator *a, const mu_shape *shape)
     if (a->declared_rank >= 0 && mu__shape_equal(shape, &a->declared))
         return MU_OK;
     return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s' keeps gradients of shape %s, not of %s", a->resource.name,
-                     a->declared_rank < 0 ? "none" : mu__shape_text(&a->declared, wanted),
-                     mu__shape_text(shape, seen));
+                     a->declared_rank < 0 ? "none" : mu__shape_text(&a->declared, wanted), mu__shape_text(shape, seen));
 }
 
 static mu_status keep_ref(const mu_kernel *k)
@@ -150,14 +148,28 @@ enum { CHANGES = MU_OP_READS | MU_OP_WRITES };
 #define NO_LOWERING "accumulators are kept in host memory; use them outside of the function"
 
 const mu_op mu_op_accumulator_keep_gradient = {
-    .name = "accumulator_keep_gradient", .n_in = 2, .n_resources = 1, .flags = CHANGES,
-    .resource_kind = "conditional_accumulator", .infer = keep_infer, .ref = keep_ref, .no_lowering = NO_LOWERING,
+    .name = "accumulator_keep_gradient",
+    .n_in = 2,
+    .n_resources = 1,
+    .flags = CHANGES,
+    .resource_kind = "conditional_accumulator",
+    .infer = keep_infer,
+    .ref = keep_ref,
+    .no_lowering = NO_LOWERING,
 };
 
 const mu_op mu_op_accumulator_take_kept = {
-    .name = "accumulator_take_kept", .n_in = 2, .n_out = 1, .n_resources = 1, .flags = CHANGES,
-    .resource_kind = "conditional_accumulator", .attrs_bytes = sizeof(take_kept_attrs), .attrs = take_kept_fields,
-    .infer = take_infer, .ref = take_ref, .no_lowering = NO_LOWERING,
+    .name = "accumulator_take_kept",
+    .n_in = 2,
+    .n_out = 1,
+    .n_resources = 1,
+    .flags = CHANGES,
+    .resource_kind = "conditional_accumulator",
+    .attrs_bytes = sizeof(take_kept_attrs),
+    .attrs = take_kept_fields,
+    .infer = take_infer,
+    .ref = take_ref,
+    .no_lowering = NO_LOWERING,
 };
 
 mu_status mu__accumulator_keep(mu_accumulator *a, mu_tensor *attempt, mu_tensor *gradient)

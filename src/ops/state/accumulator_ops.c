@@ -8,8 +8,8 @@
 #include <muster/ops.h>
 
 typedef struct take_attrs {
-    mu_shape shape;    // of the values
-    double timeout_s;  // 0: MUSTER_TIMEOUT
+    mu_shape shape;   // of the values
+    double timeout_s; // 0: MUSTER_TIMEOUT
 } take_attrs;
 
 static const mu_attr_spec take_fields[] = {
@@ -33,10 +33,11 @@ static mu_status need_scalar(const mu_infer *infer, int i, mu_dtype dtype, const
 static mu_status need_type(const mu_infer *infer, int i)
 {
     const mu_dtype wanted = infer->resources[0].dtype, seen = infer->in[i].dtype;
-    return seen == wanted ? MU_OK
-                          : mu__error(MU_INVALID_ARGUMENT, "%s: the gradient is of type %s, the accumulator of type "
-                                      "%s; cast the gradient with mu_cast", infer->op->name, mu_dtype_name(seen),
-                                      mu_dtype_name(wanted));
+    return seen == wanted
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT,
+                           "%s: the gradient is of type %s, the accumulator of type %s; cast the gradient with mu_cast",
+                           infer->op->name, mu_dtype_name(seen), mu_dtype_name(wanted));
 }
 
 static mu_status apply_infer(mu_infer *infer)
@@ -68,8 +69,8 @@ static mu_status sparse_take_infer(mu_infer *infer)
     const take_attrs *attrs = infer->attrs;
     MU_TRY(need_scalar(infer, 0, MU_I32, "num_required"));
     if (attrs->shape.rank < 1 || attrs->shape.dims[0] != MU_UNKNOWN)
-        return mu__error(MU_INVALID_ARGUMENT, "%s: the values of a sparse gradient have rows, whose number is not "
-                         "known", infer->op->name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "%s: the values of a sparse gradient have rows, whose number is not known", infer->op->name);
     infer->out[0] = (mu_spec){.dtype = MU_I64, .shape = {.rank = 1, .dims = {MU_UNKNOWN}}};
     infer->out[1] = (mu_spec){.dtype = infer->resources[0].dtype, .shape = attrs->shape};
     infer->out[2] = (mu_spec){.dtype = MU_I64, .shape = {.rank = 1, .dims = {attrs->shape.rank}}};
@@ -82,10 +83,7 @@ static mu_status count_infer(mu_infer *infer)
     return MU_OK;
 }
 
-static mu_status step_infer(mu_infer *infer)
-{
-    return need_scalar(infer, 0, MU_I64, "new_global_step");
-}
+static mu_status step_infer(mu_infer *infer) { return need_scalar(infer, 0, MU_I64, "new_global_step"); }
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
@@ -117,8 +115,8 @@ static mu_status step_ref(const mu_kernel *k)
 static mu_status take_sum(const mu_kernel *k, mu_measured *block, mu_gradient_sum *sum)
 {
     const take_attrs *attrs = k->attrs;
-    return mu__accumulator_take(mu__accumulator_of(k), *(const int32_t *)k->in[0].data, attrs->timeout_s,
-                                &attrs->shape, block, sum);
+    return mu__accumulator_take(mu__accumulator_of(k), *(const int32_t *)k->in[0].data, attrs->timeout_s, &attrs->shape,
+                                block, sum);
 }
 
 // Waits, and leaves the result for the kernel, if its shape is not known before.
@@ -182,30 +180,47 @@ static mu_status sparse_take_ref(const mu_kernel *k)
 
 enum { CHANGES = MU_OP_READS | MU_OP_WRITES };
 
-#define NO_LOWERING                                                                                           \
+#define NO_LOWERING                                                                                     \
     "accumulators are kept in host memory; use them outside of the function, or run the function on a " \
     "CPU device"
 
 const mu_op mu_op_resource_accumulator_apply_gradient = {
-    .name = "resource_accumulator_apply_gradient", .n_in = 2, .n_resources = 1, .flags = CHANGES,
-    .resource_kind = "conditional_accumulator", .infer = apply_infer, .ref = apply_ref,
+    .name = "resource_accumulator_apply_gradient",
+    .n_in = 2,
+    .n_resources = 1,
+    .flags = CHANGES,
+    .resource_kind = "conditional_accumulator",
+    .infer = apply_infer,
+    .ref = apply_ref,
     .no_lowering = NO_LOWERING,
 };
 
 const mu_op mu_op_resource_accumulator_take_gradient = {
-    .name = "resource_accumulator_take_gradient", .n_in = 1, .n_out = 1, .n_resources = 1,
-    .flags = CHANGES | MU_OP_DATA_DEPENDENT | MU_OP_WAITS, .resource_kind = "conditional_accumulator",
-    .attrs_bytes = sizeof(take_attrs), .attrs = take_fields, .infer = take_infer, .measure = take_measure,
-    .ref = take_ref, .no_lowering = NO_LOWERING,
+    .name = "resource_accumulator_take_gradient",
+    .n_in = 1,
+    .n_out = 1,
+    .n_resources = 1,
+    .flags = CHANGES | MU_OP_DATA_DEPENDENT | MU_OP_WAITS,
+    .resource_kind = "conditional_accumulator",
+    .attrs_bytes = sizeof(take_attrs),
+    .attrs = take_fields,
+    .infer = take_infer,
+    .measure = take_measure,
+    .ref = take_ref,
+    .no_lowering = NO_LOWERING,
 };
 
 // Other threads change the number, so two reads are never merged: it is an effect.
-#define COUNT_OP(text, kind)                                                                                  \
-    {.name = text, .n_out = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_EFFECT, .resource_kind = kind, \
-     .infer = count_infer, .ref = count_ref, .no_lowering = NO_LOWERING}
-#define STEP_OP(text, kind)                                                                                   \
-    {.name = text, .n_in = 1, .n_resources = 1, .flags = CHANGES, .resource_kind = kind, .infer = step_infer, \
-     .ref = step_ref, .no_lowering = NO_LOWERING}
+#define COUNT_OP(text, kind)                                                                                    \
+    {                                                                                                           \
+        .name = text, .n_out = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_EFFECT, .resource_kind = kind, \
+        .infer = count_infer, .ref = count_ref, .no_lowering = NO_LOWERING                                      \
+    }
+#define STEP_OP(text, kind)                                                                                      \
+    {                                                                                                            \
+        .name = text, .n_in = 1, .n_resources = 1, .flags = CHANGES, .resource_kind = kind, .infer = step_infer, \
+        .ref = step_ref, .no_lowering = NO_LOWERING                                                              \
+    }
 
 const mu_op mu_op_resource_accumulator_num_accumulated =
     COUNT_OP("resource_accumulator_num_accumulated", "conditional_accumulator");
@@ -217,16 +232,30 @@ const mu_op mu_op_sparse_accumulator_set_global_step =
     STEP_OP("sparse_accumulator_set_global_step", "sparse_conditional_accumulator");
 
 const mu_op mu_op_sparse_accumulator_apply_gradient = {
-    .name = "sparse_accumulator_apply_gradient", .n_in = 3, .max_in = 4, .n_resources = 1, .flags = CHANGES,
-    .resource_kind = "sparse_conditional_accumulator", .infer = sparse_apply_infer, .ref = sparse_apply_ref,
+    .name = "sparse_accumulator_apply_gradient",
+    .n_in = 3,
+    .max_in = 4,
+    .n_resources = 1,
+    .flags = CHANGES,
+    .resource_kind = "sparse_conditional_accumulator",
+    .infer = sparse_apply_infer,
+    .ref = sparse_apply_ref,
     .no_lowering = NO_LOWERING,
 };
 
 const mu_op mu_op_sparse_accumulator_take_gradient = {
-    .name = "sparse_accumulator_take_gradient", .n_in = 1, .n_out = 3, .n_resources = 1,
-    .flags = CHANGES | MU_OP_DATA_DEPENDENT | MU_OP_WAITS, .resource_kind = "sparse_conditional_accumulator",
-    .attrs_bytes = sizeof(take_attrs), .attrs = take_fields, .infer = sparse_take_infer,
-    .measure = sparse_take_measure, .ref = sparse_take_ref, .no_lowering = NO_LOWERING,
+    .name = "sparse_accumulator_take_gradient",
+    .n_in = 1,
+    .n_out = 3,
+    .n_resources = 1,
+    .flags = CHANGES | MU_OP_DATA_DEPENDENT | MU_OP_WAITS,
+    .resource_kind = "sparse_conditional_accumulator",
+    .attrs_bytes = sizeof(take_attrs),
+    .attrs = take_fields,
+    .infer = sparse_take_infer,
+    .measure = sparse_take_measure,
+    .ref = sparse_take_ref,
+    .no_lowering = NO_LOWERING,
 };
 
 double mu__accumulator_seconds(const mu_op *op, const void *attrs)
@@ -244,8 +273,8 @@ static mu_status need(const mu_accumulator *a, bool sparse, const char *function
         return mu__error(MU_INVALID_ARGUMENT, "%s: the accumulator is NULL", function);
     if (a->sparse == sparse)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "%s: accumulator '%s' holds %s gradients; use %s", function,
-                     a->resource.name, a->sparse ? "sparse" : "dense",
+    return mu__error(MU_INVALID_ARGUMENT, "%s: accumulator '%s' holds %s gradients; use %s", function, a->resource.name,
+                     a->sparse ? "sparse" : "dense",
                      a->sparse ? "the mu_sparse_accumulator functions" : "mu_accumulator_apply_grad and _take_grad");
 }
 
@@ -255,10 +284,7 @@ static mu_status apply_op(const mu_op *op, mu_accumulator *a, int n, mu_tensor *
     return mu__apply(op, NULL, n, in, 1, &resource, out);
 }
 
-static mu_tensor *step_tensor(int64_t step)
-{
-    return mu_tensor_new(MU_I64, 0, NULL, &step);
-}
+static mu_tensor *step_tensor(int64_t step) { return mu_tensor_new(MU_I64, 0, NULL, &step); }
 
 // ---- Applying -----------------------------------------------------------------------------------
 
@@ -314,8 +340,9 @@ mu_status mu_sparse_accumulator_apply_indexed_slices_grad(mu_accumulator *accumu
     MU_TRY(need(accumulator, true, "mu_sparse_accumulator_apply_indexed_slices_grad"));
     MU_TRY(mu__need(slices, "mu_sparse_accumulator_apply_indexed_slices_grad: the slices"));
     if (slices->kind != MU_VALUE_SLICES)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_sparse_accumulator_apply_indexed_slices_grad: the value is not "
-                         "indexed slices; make them with mu_indexed_slices, or use mu_sparse_accumulator_apply_grad");
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_sparse_accumulator_apply_indexed_slices_grad: the value is not indexed slices; make them "
+                         "with mu_indexed_slices, or use mu_sparse_accumulator_apply_grad");
     return mu_sparse_accumulator_apply_grad(accumulator, mu_at(slices, 1), mu_at(slices, 0), mu_at(slices, 2),
                                             local_step);
 }
@@ -328,9 +355,9 @@ static mu_status check_take(const mu_accumulator *a, double timeout_s, mu_dtype 
         return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': .timeout_seconds is %g; it must be positive",
                          a->resource.name, timeout_s);
     if (dtype != a->resource.spec.dtype)
-        return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s' is of type %s, but the take asks for %s; ask for the "
-                         "accumulator's type", a->resource.name, mu_dtype_name(a->resource.spec.dtype),
-                         mu_dtype_name(dtype));
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "accumulator '%s' is of type %s, but the take asks for %s; ask for the accumulator's type",
+                         a->resource.name, mu_dtype_name(a->resource.spec.dtype), mu_dtype_name(dtype));
     return MU_OK;
 }
 
@@ -424,8 +451,9 @@ static mu_status take_args(mu_accumulator_take_grad_args *args, const mu_accumul
     MU_TRY(mu__args_copy(args, sizeof *args, given, function));
     MU_TRY(need(args->accumulator, sparse, function));
     if (args->timeout_seconds == 0 && MU_GIVEN(args, timeout_seconds))
-        return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': .timeout_seconds is 0; it must be positive, or left "
-                         "out for MUSTER_TIMEOUT", args->accumulator->resource.name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "accumulator '%s': .timeout_seconds is 0; it must be positive, or left out for MUSTER_TIMEOUT",
+                         args->accumulator->resource.name);
     return check_take(args->accumulator, args->timeout_seconds, args->accumulator->resource.spec.dtype);
 }
 
@@ -470,8 +498,8 @@ mu_tensor *mu_accumulator_num_accumulated(mu_accumulator *accumulator)
     mu_tensor *out = NULL;
     if (mu__pending() || mu__need(accumulator, "mu_accumulator_num_accumulated: the accumulator") != MU_OK)
         return NULL;
-    const mu_op *op = accumulator->sparse ? &mu_op_sparse_accumulator_num_accumulated
-                                          : &mu_op_resource_accumulator_num_accumulated;
+    const mu_op *op =
+        accumulator->sparse ? &mu_op_sparse_accumulator_num_accumulated : &mu_op_resource_accumulator_num_accumulated;
     return apply_op(op, accumulator, 0, NULL, &out) == MU_OK ? out : NULL;
 }
 

@@ -8,10 +8,7 @@
 enum { SPARSE, MEAN, DTYPE, RANK, DIMS, STEP = DIMS + MU_MAX_RANK, CLOSED, SUMMED, KEPT, N_NUMBERS };
 enum { MOST_KEPT = 1 << 20, AROUND = 5 };
 
-static mu_tensor *vector(const int64_t *numbers, int64_t n)
-{
-    return mu_tensor_new(MU_I64, 1, &n, numbers);
-}
+static mu_tensor *vector(const int64_t *numbers, int64_t n) { return mu_tensor_new(MU_I64, 1, &n, numbers); }
 
 // With the accumulator's lock.
 static mu_value *saved(const mu_accumulator *a)
@@ -33,11 +30,11 @@ static mu_value *saved(const mu_accumulator *a)
         parts[n++] = mu_of(vector(numbers, N_NUMBERS));
         parts[n++] = mu_of(vector(attempts, (int64_t)n_kept));
         for (size_t i = 0; i < n_kept; i++)
-            parts[n++] = mu_of(mu_tensor_new(a->resource.spec.dtype, a->declared.rank, a->declared.dims,
-                                             a->kept.items[i].values));
+            parts[n++] = mu_of(
+                mu_tensor_new(a->resource.spec.dtype, a->declared.rank, a->declared.dims, a->kept.items[i].values));
         if (a->sum.n > 0)
-            parts[n++] = mu_of(mu_tensor_new(a->resource.spec.dtype, a->sum.shape.rank, a->sum.shape.dims,
-                                             a->sum.values));
+            parts[n++] =
+                mu_of(mu_tensor_new(a->resource.spec.dtype, a->sum.shape.rank, a->sum.shape.dims, a->sum.values));
         if (a->sum.n > 0 && a->sparse) {
             parts[n++] = mu_of(vector(a->sum.indices, a->sum.shape.dims[0]));
             parts[n++] = mu_of(vector(a->sum.counts, a->sum.shape.dims[0]));
@@ -61,8 +58,7 @@ mu_value *mu__accumulator_save(mu_accumulator *a)
 
 static mu_status damaged(const char *name)
 {
-    return mu__pending() ? mu_error_code()
-                         : mu__error(MU_DATA_LOSS, "the saved accumulator '%.200s' is damaged", name);
+    return mu__pending() ? mu_error_code() : mu__error(MU_DATA_LOSS, "the saved accumulator '%.200s' is damaged", name);
 }
 
 static const int64_t *numbers_at(const mu_value *value, int i, int64_t n)
@@ -91,7 +87,9 @@ static mu_accumulator *made_of(const int64_t *at, const char *name)
 {
     mu_shape shape = {.rank = (int)MU_MAX(at[RANK], 0)};
     memcpy(shape.dims, at + DIMS, (size_t)shape.rank * sizeof *shape.dims);
-    const mu_conditional_accumulator_args args = {.size = sizeof args, .dtype = (mu_dtype)at[DTYPE], .name = name,
+    const mu_conditional_accumulator_args args = {.size = sizeof args,
+                                                  .dtype = (mu_dtype)at[DTYPE],
+                                                  .name = name,
                                                   .shape = at[RANK] >= 0 ? &shape : NULL,
                                                   .reduction_type = at[MEAN] ? "MEAN" : "SUM"};
     if (args.shape && mu__shape_check(args.shape, name) != MU_OK)

@@ -142,12 +142,14 @@ static mu_status check_form(const mu_accumulator *a, const mu_view *values, cons
         return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': the indices have the shape %s; they must be a vector",
                          a->resource.name, mu__shape_text(&indices->shape, text));
     if (values->shape.rank < 1)
-        return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': the values are a scalar; they must have one row for "
-                         "each index", a->resource.name);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "accumulator '%s': the values are a scalar; they must have one row for each index",
+                         a->resource.name);
     if (values->shape.dims[0] != indices->shape.dims[0])
-        return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': there are %lld indices, but %lld rows of values; "
-                         "give one row for each index", a->resource.name, (long long)indices->shape.dims[0],
-                         (long long)values->shape.dims[0]);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "accumulator '%s': there are %lld indices, but %lld rows of values; give one row for each index",
+            a->resource.name, (long long)indices->shape.dims[0], (long long)values->shape.dims[0]);
     return MU_OK;
 }
 
@@ -155,14 +157,16 @@ static mu_status check_given_shape(const mu_accumulator *a, const mu_view *shape
 {
     const int64_t n = mu__elements(&shape->shape), *dims = shape->data;
     if (n < a->declared_rank)
-        return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': the gradient's shape has rank %lld; expected rank %d "
-                         "or more, as the accumulator was made with", a->resource.name, (long long)n,
-                         a->declared_rank);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "accumulator '%s': the gradient's shape has rank %lld; expected rank %d or more, as the "
+                         "accumulator was made with",
+                         a->resource.name, (long long)n, a->declared_rank);
     for (int i = 0; i < a->declared_rank; i++)
         if (a->declared.dims[i] != MU_UNKNOWN && a->declared.dims[i] != dims[i])
-            return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': dimension %d of the gradient's shape is %lld; "
-                             "expected %lld, as the accumulator was made with", a->resource.name, i,
-                             (long long)dims[i], (long long)a->declared.dims[i]);
+            return mu__error(MU_INVALID_ARGUMENT,
+                             "accumulator '%s': dimension %d of the gradient's shape is %lld; expected %lld, as the "
+                             "accumulator was made with",
+                             a->resource.name, i, (long long)dims[i], (long long)a->declared.dims[i]);
     return MU_OK;
 }
 
@@ -172,9 +176,10 @@ static mu_status check_indices(const mu_accumulator *a, const mu_view *indices)
     const int64_t rows = a->declared_rank > 0 && a->declared.dims[0] != MU_UNKNOWN ? a->declared.dims[0] : INT64_MAX;
     for (int64_t i = 0; i < n; i++)
         if (at[i] < 0 || at[i] >= rows)
-            return mu__error(MU_INVALID_ARGUMENT, "accumulator '%s': index %lld (element %lld) is not in [0, %lld), "
-                             "the rows of the gradient", a->resource.name, (long long)at[i], (long long)i,
-                             (long long)rows);
+            return mu__error(
+                MU_INVALID_ARGUMENT,
+                "accumulator '%s': index %lld (element %lld) is not in [0, %lld), the rows of the gradient",
+                a->resource.name, (long long)at[i], (long long)i, (long long)rows);
     return MU_OK;
 }
 
@@ -224,7 +229,7 @@ static indexed_row *sorted_rows(const int64_t *indices, int64_t n)
 typedef struct merging {
     const mu_gradient_sum *before;
     const mu_view *values;
-    const indexed_row *a, *b;          // rows of the sum, and of the gradient
+    const indexed_row *a, *b; // rows of the sum, and of the gradient
     int64_t n_a, n_b;
     size_t row_bytes;
     int64_t row_elements;
@@ -295,7 +300,11 @@ static mu_status merge_sparse(mu_accumulator *accumulator, const mu_view *values
     mu_gradient_sum merged = {.n = sum->n};
     indexed_row *a = sorted_rows(sum->indices, sum->shape.dims[0]);
     indexed_row *b = sorted_rows(indices->data, indices->shape.dims[0]);
-    merging m = {.before = sum, .values = values, .a = a, .b = b, .n_a = sum->shape.dims[0],
+    merging m = {.before = sum,
+                 .values = values,
+                 .a = a,
+                 .b = b,
+                 .n_a = sum->shape.dims[0],
                  .n_b = indices->shape.dims[0],
                  .row_elements = mu__elements_between(&values->shape, 1, values->shape.rank)};
     m.row_bytes = (size_t)m.row_elements * mu_dtype_bytes(values->dtype);

@@ -19,7 +19,7 @@ typedef struct update_job {
     void *variable, *slots[2];
     const void *grad;
     int64_t n;
-    double rate, momentum;            // gradient descent; Adam: rate is alpha
+    double rate, momentum; // gradient descent; Adam: rate is alpha
     double beta_1, beta_2, epsilon;
 } update_job;
 
@@ -148,15 +148,17 @@ static mu_status run_update(const mu_kernel *kernel, update_job *j)
 static mu_status descent_run(const mu_kernel *kernel)
 {
     const mu_nesterov_attrs *attrs = kernel->attrs;
-    update_job j = {.nesterov = attrs->nesterov, .rate = mu__read_scalar(kernel, 0),
-                    .momentum = mu__read_scalar(kernel, 1)};
+    update_job j = {
+        .nesterov = attrs->nesterov, .rate = mu__read_scalar(kernel, 0), .momentum = mu__read_scalar(kernel, 1)};
     return run_update(kernel, &j);
 }
 
 static mu_status adam_run(const mu_kernel *kernel)
 {
-    update_job j = {.rate = mu__adam_rate(kernel), .beta_1 = mu__read_scalar(kernel, 1),
-                    .beta_2 = mu__read_scalar(kernel, 2), .epsilon = mu__read_scalar(kernel, 3)};
+    update_job j = {.rate = mu__adam_rate(kernel),
+                    .beta_1 = mu__read_scalar(kernel, 1),
+                    .beta_2 = mu__read_scalar(kernel, 2),
+                    .epsilon = mu__read_scalar(kernel, 3)};
     return run_update(kernel, &j);
 }
 
@@ -205,16 +207,29 @@ static const mu_attr_spec descent_fields[] = {
 
 // Inputs: learning rate, momentum, gradient. Resources: variable, and a velocity where momentum is used.
 const mu_op mu_op_apply_gradient_descent = {
-    .name = "apply_gradient_descent", .n_in = 3, .n_resources = MU_VARIADIC, .flags = MU_OP_READS | MU_OP_WRITES,
-    .dtypes = MU_FLOATS, .attrs_bytes = sizeof(mu_nesterov_attrs), .attrs = descent_fields,
-    .infer = descent_infer, .ref = descent_ref, .cpu = {.run = descent_run},
+    .name = "apply_gradient_descent",
+    .n_in = 3,
+    .n_resources = MU_VARIADIC,
+    .flags = MU_OP_READS | MU_OP_WRITES,
+    .dtypes = MU_FLOATS,
+    .attrs_bytes = sizeof(mu_nesterov_attrs),
+    .attrs = descent_fields,
+    .infer = descent_infer,
+    .ref = descent_ref,
+    .cpu = {.run = descent_run},
     .lower = mu__lower_descent,
 };
 
 // Inputs: learning rate, beta 1, beta 2, epsilon, number of earlier updates, gradient. Resources:
 // variable, first moment, second moment.
 const mu_op mu_op_apply_adam = {
-    .name = "apply_adam", .n_in = 6, .n_resources = 3, .flags = MU_OP_READS | MU_OP_WRITES,
-    .dtypes = MU_FLOATS, .infer = update_infer, .ref = adam_ref, .cpu = {.run = adam_run},
+    .name = "apply_adam",
+    .n_in = 6,
+    .n_resources = 3,
+    .flags = MU_OP_READS | MU_OP_WRITES,
+    .dtypes = MU_FLOATS,
+    .infer = update_infer,
+    .ref = adam_ref,
+    .cpu = {.run = adam_run},
     .lower = mu__lower_adam,
 };

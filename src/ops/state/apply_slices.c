@@ -24,34 +24,31 @@ typedef enum rule { DESCENT, ADAM, ADAGRAD, FTRL } rule;
 typedef struct slices_job {
     rule rule;
     bool nesterov;
-    int64_t inner;                    // elements of a row
+    int64_t inner; // elements of a row
     void *variable, *slots[2];
     slices rows;
-    const void *sums[2];              // dense sums over the variable instead: of gradients, of squares
-    double rate, momentum;            // gradient descent; Adam: rate is alpha
-    double beta_1, beta_2, epsilon;   // Adam; epsilon: Adagrad too
-    double power, l1, l2, shrinkage;  // Ftrl
+    const void *sums[2];             // dense sums over the variable instead: of gradients, of squares
+    double rate, momentum;           // gradient descent; Adam: rate is alpha
+    double beta_1, beta_2, epsilon;  // Adam; epsilon: Adagrad too
+    double power, l1, l2, shrinkage; // Ftrl
 } slices_job;
 
 // The number of dense sums that replace slices: rules with second moments also need the sums of squares.
-static int sums_of(const slices_job *j)
-{
-    return j->rule == DESCENT ? 1 : 2;
-}
+static int sums_of(const slices_job *j) { return j->rule == DESCENT ? 1 : 2; }
 
 static int64_t index_at(const mu_view *indices, int64_t i)
 {
     return indices->dtype == MU_I64 ? ((const int64_t *)indices->data)[i] : ((const int32_t *)indices->data)[i];
 }
 
-#define T float
+#define T        float
 #define FN(name) f32_##name
-#define M(name) name##f
+#define M(name)  name##f
 #include "ops/state/apply_slices_loops.inc.c"
 
-#define T double
+#define T        double
 #define FN(name) f64_##name
-#define M(name) name
+#define M(name)  name
 #include "ops/state/apply_slices_loops.inc.c"
 
 // ---- Shapes -------------------------------------------------------------------------------------
@@ -65,8 +62,8 @@ static mu_status slices_infer(mu_infer *infer)
     char seen[MU_SHAPE_TEXT], text[MU_SHAPE_TEXT];
     if ((indices->dtype != MU_I32 && indices->dtype != MU_I64) || indices->shape.rank != 1 || wanted.rank < 1)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "%s: the indices are %s%s for a variable of rank %d; they must be a vector of int32 or "
-                         "int64, and the variable needs an axis for them",
+                         "%s: the indices are %s%s for a variable of rank %d; they must be a vector of int32 or int64, "
+                         "and the variable needs an axis for them",
                          infer->op->name, mu_dtype_name(indices->dtype), mu__shape_text(&indices->shape, seen),
                          wanted.rank);
     wanted.dims[0] = indices->shape.dims[0];
@@ -80,10 +77,7 @@ static mu_status slices_infer(mu_infer *infer)
 
 // ---- Kernels ------------------------------------------------------------------------------------
 
-static int64_t variable_rows(const mu_kernel *kernel)
-{
-    return kernel->resources[0].shape.dims[0];
-}
+static int64_t variable_rows(const mu_kernel *kernel) { return kernel->resources[0].shape.dims[0]; }
 
 static mu_status check_indices(const mu_kernel *kernel, const slices *rows)
 {
@@ -94,25 +88,16 @@ static mu_status check_indices(const mu_kernel *kernel, const slices *rows)
     return MU_OK;
 }
 
-static bool is_f64(const mu_kernel *kernel)
-{
-    return kernel->resources[0].dtype == MU_F64;
-}
+static bool is_f64(const mu_kernel *kernel) { return kernel->resources[0].dtype == MU_F64; }
 
-static void run_f32(void *arg, int64_t begin, int64_t end)
-{
-    f32_update(arg, begin, end);
-}
+static void run_f32(void *arg, int64_t begin, int64_t end) { f32_update(arg, begin, end); }
 
-static void run_f64(void *arg, int64_t begin, int64_t end)
-{
-    f64_update(arg, begin, end);
-}
+static void run_f64(void *arg, int64_t begin, int64_t end) { f64_update(arg, begin, end); }
 
 // Members of the team own rows of the variable, so no two write the same row, and slices are applied in order.
 static void update(const mu_kernel *kernel, slices_job *j)
 {
-    const bool moves = j->rule != ADAGRAD && j->slots[0];  // all rows, also those without slices
+    const bool moves = j->rule != ADAGRAD && j->slots[0]; // all rows, also those without slices
     const int64_t touched = moves || j->sums[0] ? variable_rows(kernel) : 0;
     mu__share_range(kernel->team, variable_rows(kernel), 64, (touched + j->rows.n) * j->inner,
                     is_f64(kernel) ? run_f64 : run_f32, j);
@@ -198,8 +183,8 @@ static mu_status update_together(const mu_kernel *kernel, slices_job *j)
     mu_status status =
         collective->all_gather(collective, kernel->number, attrs->name, MU_I64, &j->rows.n, 1, counts, ones);
     if (status == MU_OK && !add_up(counts, collective->size, j->inner, &total))
-        status = mu__error(MU_DATA_LOSS, "%s %s: a replica reports an impossible number of slices",
-                           kernel->op->name, attrs->name);
+        status = mu__error(MU_DATA_LOSS, "%s %s: a replica reports an impossible number of slices", kernel->op->name,
+                           attrs->name);
     if (status == MU_OK)
         status = j->rule == FTRL || total > variable_rows(kernel) * sums_of(j)
                      ? update_from_sums(kernel, j, collective)
@@ -237,8 +222,11 @@ static mu_status descent_ref(const mu_kernel *kernel)
 
 static mu_status adam_ref(const mu_kernel *kernel)
 {
-    slices_job j = {.rule = ADAM, .rate = mu__adam_rate(kernel), .beta_1 = mu__read_scalar(kernel, 1),
-                    .beta_2 = mu__read_scalar(kernel, 2), .epsilon = mu__read_scalar(kernel, 3)};
+    slices_job j = {.rule = ADAM,
+                    .rate = mu__adam_rate(kernel),
+                    .beta_1 = mu__read_scalar(kernel, 1),
+                    .beta_2 = mu__read_scalar(kernel, 2),
+                    .epsilon = mu__read_scalar(kernel, 3)};
     return run_slices(kernel, &j);
 }
 
@@ -250,8 +238,11 @@ static mu_status adagrad_ref(const mu_kernel *kernel)
 
 static mu_status ftrl_ref(const mu_kernel *kernel)
 {
-    slices_job j = {.rule = FTRL, .rate = mu__read_scalar(kernel, 0), .power = mu__read_scalar(kernel, 1),
-                    .l1 = mu__read_scalar(kernel, 2), .l2 = mu__read_scalar(kernel, 3),
+    slices_job j = {.rule = FTRL,
+                    .rate = mu__read_scalar(kernel, 0),
+                    .power = mu__read_scalar(kernel, 1),
+                    .l1 = mu__read_scalar(kernel, 2),
+                    .l2 = mu__read_scalar(kernel, 3),
                     .shrinkage = mu__read_scalar(kernel, 4)};
     return run_slices(kernel, &j);
 }
@@ -266,19 +257,17 @@ static const mu_attr_spec slices_fields[] = {
 };
 
 #define SLICES(text, run)                                                                                              \
-    .name = text, .flags = MU_OP_READS | MU_OP_WRITES | MU_OP_COLLECTIVE, .dtypes = MU_FLOATS,                         \
-    .fails_for = MU_FLOATS, .attrs_bytes = sizeof(mu_apply_slices_attrs), .attrs = slices_fields,                      \
-    .infer = slices_infer, .ref = run
+    .name = text, .flags = MU_OP_READS | MU_OP_WRITES | MU_OP_COLLECTIVE, .dtypes = MU_FLOATS, .fails_for = MU_FLOATS, \
+    .attrs_bytes = sizeof(mu_apply_slices_attrs), .attrs = slices_fields, .infer = slices_infer, .ref = run
 
 // Inputs: learning rate, momentum, values, indices. Resources: variable, and a velocity where momentum is used.
 const mu_op mu_op_apply_gradient_descent_slices = {SLICES("apply_gradient_descent_slices", descent_ref), .n_in = 4,
-                                                   .n_resources = MU_VARIADIC,
-                                                   .lower = mu__lower_descent_slices};
+                                                   .n_resources = MU_VARIADIC, .lower = mu__lower_descent_slices};
 
 // Inputs: learning rate, beta 1, beta 2, epsilon, number of earlier updates, values, indices. Resources:
 // variable, first moment, second moment.
 const mu_op mu_op_apply_adam_slices = {SLICES("apply_adam_slices", adam_ref), .n_in = 7, .n_resources = 3,
-                                        .lower = mu__lower_adam_slices};
+                                       .lower = mu__lower_adam_slices};
 
 // Inputs: learning rate, epsilon, values, indices. Resources: variable, accumulator.
 const mu_op mu_op_apply_adagrad_slices = {SLICES("apply_adagrad_slices", adagrad_ref), .n_in = 4, .n_resources = 2,
@@ -287,7 +276,9 @@ const mu_op mu_op_apply_adagrad_slices = {SLICES("apply_adagrad_slices", adagrad
 // Inputs: learning rate, learning rate power, l1, l2, l2 shrinkage, values, indices. Resources: variable, accumulator,
 // linear.
 const mu_op mu_op_apply_ftrl_slices = {
-    SLICES("apply_ftrl_slices", ftrl_ref), .n_in = 7, .n_resources = 3,
-    .no_lowering = "it updates variables on parameter servers, which the plain loops do; elsewhere the slices are "
-                   "summed first",
+    SLICES("apply_ftrl_slices", ftrl_ref),
+    .n_in = 7,
+    .n_resources = 3,
+    .no_lowering =
+        "it updates variables on parameter servers, which the plain loops do; elsewhere the slices are summed first",
 };

@@ -110,9 +110,10 @@ static void FN(ftrl_slices)(const slices_job *j, int64_t begin, int64_t end)
 
 static void FN(update)(const slices_job *j, int64_t begin, int64_t end)
 {
-    static void (*const rules[])(const slices_job *, int64_t, int64_t) = {
-        [DESCENT] = FN(descend_slices), [ADAM] = FN(adam_slices), [ADAGRAD] = FN(adagrad_slices),
-        [FTRL] = FN(ftrl_slices)};
+    static void (*const rules[])(const slices_job *, int64_t, int64_t) = {[DESCENT] = FN(descend_slices),
+                                                                          [ADAM] = FN(adam_slices),
+                                                                          [ADAGRAD] = FN(adagrad_slices),
+                                                                          [FTRL] = FN(ftrl_slices)};
     rules[j->rule](j, begin, end);
 }
 

@@ -21,9 +21,9 @@ typedef struct mu_byte_budget {
 } mu_byte_budget;
 
 typedef struct mu_holder {
-    const char *kind, *name;  // "variable" and its name, which the owner keeps
-    mu_byte_budget *budget;   // which outlives the holder; NULL: none, bytes are only added up
-    atomic_size_t bytes;      // that it holds
+    const char *kind, *name; // "variable" and its name, which the owner keeps
+    mu_byte_budget *budget;  // which outlives the holder; NULL: none, bytes are only added up
+    atomic_size_t bytes;     // that it holds
     struct mu_holder *next;
 } mu_holder;
 

@@ -12,15 +12,15 @@ typedef struct batch {
     mu_table *table;
     int64_t n;
     const int64_t *keys;
-    uint32_t *order;          // [n] keys by stripe; NULL: there is one stripe
-    int64_t *begin;           // [stripes + 1]
-    bool make;                // rows that are not there
-    uint64_t n_updates;       // of the table before this batch
+    uint32_t *order;    // [n] keys by stripe; NULL: there is one stripe
+    int64_t *begin;     // [stripes + 1]
+    bool make;          // rows that are not there
+    uint64_t n_updates; // of the table before this batch
     // use works with the row of key i; NULL: there is none.
     void (*use)(const struct batch *batch, mu_table_row *row, int64_t i);
-    size_t row_bytes;         // of a row that are used
-    float *out;               // lookups
-    const float *gradients;   // updates
+    size_t row_bytes;       // of a row that are used
+    float *out;             // lookups
+    const float *gradients; // updates
     float *scratch;
     double rate;
 } batch;
@@ -145,8 +145,14 @@ static void read_row(const batch *b, mu_table_row *row, int64_t i)
 
 mu_status mu__table_lookup(mu_table *table, int64_t n, const int64_t *keys, bool make, float *out)
 {
-    return use_all(&(batch){.table = table, .n = n, .keys = keys, .make = make, .n_updates = table->n_updates,
-                            .use = read_row, .row_bytes = table->slots_at, .out = out});
+    return use_all(&(batch){.table = table,
+                            .n = n,
+                            .keys = keys,
+                            .make = make,
+                            .n_updates = table->n_updates,
+                            .use = read_row,
+                            .row_bytes = table->slots_at,
+                            .out = out});
 }
 
 // ---- Updates ------------------------------------------------------------------------------------
@@ -196,12 +202,18 @@ mu_status mu__table_update(mu_table *table, int64_t n, const int64_t *keys, cons
 {
     mu_distinct_gradients d;
     float *scratch = mu__alloc((size_t)table->options.dimension * sizeof *scratch);
-    mu_status status = scratch ? mu__distinct_gradients(n, table->options.dimension, keys, gradients, &d)
-                               : MU_RESOURCE_EXHAUSTED;
+    mu_status status =
+        scratch ? mu__distinct_gradients(n, table->options.dimension, keys, gradients, &d) : MU_RESOURCE_EXHAUSTED;
     if (status == MU_OK) {
-        status = use_all(&(batch){.table = table, .n = d.n, .keys = d.keys, .make = true,
-                                  .n_updates = table->n_updates++, .use = update_row, .row_bytes = table->row_bytes,
-                                  .gradients = d.gradients, .scratch = scratch,
+        status = use_all(&(batch){.table = table,
+                                  .n = d.n,
+                                  .keys = d.keys,
+                                  .make = true,
+                                  .n_updates = table->n_updates++,
+                                  .use = update_row,
+                                  .row_bytes = table->row_bytes,
+                                  .gradients = d.gradients,
+                                  .scratch = scratch,
                                   .rate = rate < 0 ? table->options.learning_rate : rate});
         mu__distinct_gradients_free(&d);
     }

@@ -80,8 +80,9 @@ MU_PER_ISA(descend, (float *restrict w, const float *restrict g, int64_t n, floa
         w[i] -= rate * g[i];
 }
 
-MU_PER_ISA(adagrad, (float *restrict w, const float *restrict g, float *restrict sum, int64_t n, float rate,
-                     float epsilon), (w, g, sum, n, rate, epsilon))
+MU_PER_ISA(adagrad,
+           (float *restrict w, const float *restrict g, float *restrict sum, int64_t n, float rate, float epsilon),
+           (w, g, sum, n, rate, epsilon))
 {
     for (int64_t i = 0; i < n; i++) {
         sum[i] += g[i] * g[i];
@@ -89,8 +90,10 @@ MU_PER_ISA(adagrad, (float *restrict w, const float *restrict g, float *restrict
     }
 }
 
-MU_PER_ISA(adam, (float *restrict w, const float *restrict g, float *restrict m, float *restrict v, int64_t n,
-                  const float *factors), (w, g, m, v, n, factors))
+MU_PER_ISA(adam,
+           (float *restrict w, const float *restrict g, float *restrict m, float *restrict v, int64_t n,
+            const float *factors),
+           (w, g, m, v, n, factors))
 {
     const float alpha = factors[0], new_m = factors[1], new_v = factors[2], epsilon = factors[3];
     for (int64_t i = 0; i < n; i++) {

@@ -26,24 +26,29 @@ mu_status mu__table_options_check(const mu_table_options *o, const char *name)
         return mu__error(MU_INVALID_ARGUMENT, "embedding table '%s': the dimension is %lld; it must be from 1 to %d",
                          name, (long long)o->dimension, MOST_DIMENSION);
     if (o->dtype != MU_F32 && o->dtype != MU_BF16)
-        return mu__error(MU_INVALID_ARGUMENT, "embedding table '%s': rows are stored as MU_F32 or MU_BF16, not as "
-                         "type %lld", name, (long long)o->dtype);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "embedding table '%s': rows are stored as MU_F32 or MU_BF16, not as type %lld", name,
+                         (long long)o->dtype);
     if (o->optimizer < 0 || o->optimizer >= MU_TABLE_N_OPTIMIZERS || o->initializer < 0 ||
         o->initializer >= MU_TABLE_N_INITIALIZERS)
         return mu__error(MU_INVALID_ARGUMENT, "embedding table '%s': optimizer %lld or initializer %lld is unknown",
                          name, (long long)o->optimizer, (long long)o->initializer);
     if (o->max_rows < 0 || o->max_age < 0 || o->max_bytes < 0 || !(o->scale >= 0) || !(o->learning_rate >= 0) ||
         !(o->initial_accumulator >= 0) || !is_fraction(o->beta_1) || !is_fraction(o->beta_2) || !(o->epsilon >= 0))
-        return mu__error(MU_INVALID_ARGUMENT, "embedding table '%s': a limit, rate or factor is out of range; limits, "
-                         ".scale, .learning_rate and .epsilon must not be negative, the betas be from 0 to below 1",
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "embedding table '%s': a limit, rate or factor is out of range; limits, .scale, "
+                         ".learning_rate and .epsilon must not be negative, the betas be from 0 to below 1",
                          name);
     return MU_OK;
 }
 
 // ---- The resource -------------------------------------------------------------------------------
 
-const mu_resource_kind mu__table_kind = {.name = MU_TABLE_KIND, .acquire = mu__opaque_acquire,
-                                         .commit = mu__opaque_commit, .opaque = true, .what = "embedding table"};
+const mu_resource_kind mu__table_kind = {.name = MU_TABLE_KIND,
+                                         .acquire = mu__opaque_acquire,
+                                         .commit = mu__opaque_commit,
+                                         .opaque = true,
+                                         .what = "embedding table"};
 
 static size_t slab_bytes(const mu_table *t) { return t->row_bytes << t->slab_shift; }
 
@@ -112,8 +117,7 @@ mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_by
     if (t->resource.name && begun && t->made == t->n_stripes)
         return t;
     if (!mu__pending())
-        mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s': the system cannot make a lock; free memory",
-                  name);
+        mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s': the system cannot make a lock; free memory", name);
     mu_release(t);
     return NULL;
 }
@@ -122,8 +126,10 @@ mu_table *mu__table_new(const mu_table_options *options, const char *name, mu_by
 
 static mu_status no_space(const mu_table *t, const char *why)
 {
-    return mu__error(MU_RESOURCE_EXHAUSTED, "embedding table '%s' has no room for more rows: %s; raise the limit, "
-                     "limit the rows or their age (.max_rows, .max_age), or add servers", t->resource.name, why);
+    return mu__error(MU_RESOURCE_EXHAUSTED,
+                     "embedding table '%s' has no room for more rows: %s; raise the limit, limit the rows or their age "
+                     "(.max_rows, .max_age), or add servers",
+                     t->resource.name, why);
 }
 
 static mu_status take_bytes(mu_table *t, size_t bytes)
@@ -219,7 +225,7 @@ static void link_newest(const mu_table *t, mu_table_stripe *s, mu_table_row *row
 void mu__table_touch(const mu_table *t, mu_table_stripe *s, mu_table_row *row)
 {
     row->used = t->n_updates;
-    const uint32_t number = !keeps_order(t)  ? 0
+    const uint32_t number = !keeps_order(t)   ? 0
                             : row->newer != 0 ? mu__table_row_at(t, s, row->newer)->older
                                               : s->newest;
     if (number == 0 || number == s->newest)

@@ -43,38 +43,38 @@ int64_t mu__table_slots(const mu_table_options *options);
 
 // A row: this header, its values in the type of the table, its slots.
 typedef struct mu_table_row {
-    uint64_t key, used;     // used: number of the table's latest update when the row was last used
-    uint32_t updates;       // of this row
-    uint32_t newer, older;  // in the order of use; 0: none. In a free row, `older` is the next free one
+    uint64_t key, used;    // used: number of the table's latest update when the row was last used
+    uint32_t updates;      // of this row
+    uint32_t newer, older; // in the order of use; 0: none. In a free row, `older` is the next free one
     uint32_t padding;
 } mu_table_row;
 
 typedef struct mu_table_entry {
     uint64_t key;
-    uint32_t row;           // number in the stripe, from 1; 0: free
+    uint32_t row; // number in the stripe, from 1; 0: free
     uint32_t padding;
 } mu_table_entry;
 
 typedef struct mu_table_stripe {
     pthread_mutex_t lock;
-    mu_table_entry *index;  // [mask + 1]
+    mu_table_entry *index; // [mask + 1]
     size_t mask;
     char **slabs;
-    uint32_t n_slabs, n_taken;      // rows ever taken from slabs
-    uint32_t n, free;               // rows in use; first free row
-    uint32_t newest, oldest;        // only kept in order with a limit of rows or age
+    uint32_t n_slabs, n_taken; // rows ever taken from slabs
+    uint32_t n, free;          // rows in use; first free row
+    uint32_t newest, oldest;   // only kept in order with a limit of rows or age
 } mu_table_stripe;
 
 typedef struct mu_table {
-    mu_resource resource;           // spec: float32 [dimension]
+    mu_resource resource; // spec: float32 [dimension]
     mu_table_options options;
     size_t values_at, slots_at, row_bytes;
-    int slab_shift;                 // a slab has 1 << slab_shift rows
-    uint32_t most_rows;             // of a stripe; 0: no limit
-    int n_stripes, made;            // a power of two; stripes whose lock exists
+    int slab_shift;      // a slab has 1 << slab_shift rows
+    uint32_t most_rows;  // of a stripe; 0: no limit
+    int n_stripes, made; // a power of two; stripes whose lock exists
     mu_table_stripe *stripes;
-    atomic_ullong n_updates;        // calls of mu__table_update
-    mu_holder holder;               // of its bytes
+    atomic_ullong n_updates; // calls of mu__table_update
+    mu_holder holder;        // of its bytes
 } mu_table;
 
 extern const mu_resource_kind mu__table_kind;
@@ -132,7 +132,7 @@ int64_t mu__table_rows(mu_table *table);
 // Gradients, [n, dimension], of distinct keys.
 typedef struct mu_distinct_gradients {
     int64_t n, *keys;
-    const float *gradients;  // those given, if their keys were distinct; else `sums`
+    const float *gradients; // those given, if their keys were distinct; else `sums`
     float *sums;
 } mu_distinct_gradients;
 
@@ -147,8 +147,8 @@ void mu__distinct_gradients_free(mu_distinct_gradients *gradients);
 typedef struct mu_table_rows {
     int64_t n;
     int64_t *keys, *about;
-    void *values;            // [n, dimension] in the type of the table
-    float *slots;            // [n, slots]
+    void *values; // [n, dimension] in the type of the table
+    float *slots; // [n, slots]
 } mu_table_rows;
 
 // mu__table_export reads the rows of one stripe into arrays that mu__table_rows_free frees, in the order of use if the

@@ -18,10 +18,11 @@ static mu_status check_part(const mu_op *op, const mu_spec *first, const mu_spec
     if (part->shape.rank == 0)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the variable is a scalar; it needs an axis for the indices",
                          op->name);
-    return mu__error(MU_INVALID_ARGUMENT, "%s: part %d of the variable is %s%s, part 0 is %s%s; all parts must have "
-                     "the same type and the same axes after the first", op->name, number, mu_dtype_name(part->dtype),
-                     mu__shape_text(&part->shape, seen), mu_dtype_name(first->dtype),
-                     mu__shape_text(&first->shape, wanted));
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "%s: part %d of the variable is %s%s, part 0 is %s%s; all parts must have the same type and the "
+                     "same axes after the first",
+                     op->name, number, mu_dtype_name(part->dtype), mu__shape_text(&part->shape, seen),
+                     mu_dtype_name(first->dtype), mu__shape_text(&first->shape, wanted));
 }
 
 mu_status mu__infer_parts(const mu_infer *infer)
@@ -39,8 +40,10 @@ static mu_status gather_variable_infer(mu_infer *infer)
     MU_TRY(mu__infer_parts(infer));
     const mu_shape *variable = &infer->resources[0].shape, *indices = &infer->in[0].shape;
     if (indices->rank + variable->rank - 1 > MU_MAX_RANK)
-        return mu__error(MU_INVALID_ARGUMENT, "gather_variable: a variable of rank %d and indices of rank %d; the "
-                         "result has at most %d axes", variable->rank, indices->rank, MU_MAX_RANK);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "gather_variable: a variable of rank %d and indices of rank %d; the result has at most %d axes",
+            variable->rank, indices->rank, MU_MAX_RANK);
     infer->out[0] = (mu_spec){.dtype = infer->resources[0].dtype, .shape = *indices};
     for (int a = 1; a < variable->rank; a++)
         infer->out[0].shape.dims[infer->out[0].shape.rank++] = variable->dims[a];
@@ -69,7 +72,13 @@ static mu_status gather_variable_ref(const mu_kernel *k)
 
 // Input: indices. Resources: the variable, or its parts in the order of their rows.
 const mu_op mu_op_gather_variable = {
-    .name = "gather_variable", .n_in = 1, .n_out = 1, .n_resources = MU_VARIADIC, .flags = MU_OP_READS,
-    .fails_for = MU_INTS, .infer = gather_variable_infer, .ref = gather_variable_ref,
+    .name = "gather_variable",
+    .n_in = 1,
+    .n_out = 1,
+    .n_resources = MU_VARIADIC,
+    .flags = MU_OP_READS,
+    .fails_for = MU_INTS,
+    .infer = gather_variable_infer,
+    .ref = gather_variable_ref,
     .lower = mu__lower_gather_variable,
 };

@@ -8,7 +8,6 @@
 
 // ---- Dense updates ------------------------------------------------------------------------------
 
-
 static mu_hlo scaled(mu_emitter *e, mu_hlo a, mu_hlo scalar)
 {
     return mu__hlo_binary(e, "stablehlo.multiply", a,
@@ -44,7 +43,7 @@ static mu_hlo towards(mu_emitter *e, mu_hlo old, mu_hlo new_value, mu_hlo rate)
 
 // The scalars of an update by Adam, in float64, as the kernels compute them.
 typedef struct adam_scalars {
-    mu_hlo rate, left_1, left_2, epsilon;  // the bias-corrected rate; 1 - beta_1, 1 - beta_2
+    mu_hlo rate, left_1, left_2, epsilon; // the bias-corrected rate; 1 - beta_1, 1 - beta_2
 } adam_scalars;
 
 // From inputs 0 to 4: learning rate, beta_1, beta_2, epsilon, number of earlier updates.
@@ -157,8 +156,7 @@ mu_status mu__lower_adagrad_slices(mu_lowering *l)
     const mu_hlo epsilon = mu__hlo_broadcast_to(e, mu__hlo_convert(e, l->in[1], taken.spec.dtype), &taken.spec.shape);
     const mu_hlo below = mu__hlo_unary(e, "stablehlo.sqrt", mu__hlo_binary(e, "stablehlo.add", taken, epsilon));
     const mu_hlo change = mu__hlo_binary(e, "stablehlo.divide", scaled(e, values, l->in[0]), below);
-    l->state[0] = mu__hlo_combine(e, "stablehlo.add", l->state[0], index,
-                                  mu__hlo_unary(e, "stablehlo.negate", change));
+    l->state[0] = mu__hlo_combine(e, "stablehlo.add", l->state[0], index, mu__hlo_unary(e, "stablehlo.negate", change));
     return e->status;
 }
 
@@ -172,7 +170,7 @@ mu_status mu__lower_gather_variable(mu_lowering *l)
     mu_lowering inner = *l;
     if (l->n_resources != 1)
         return mu__error(MU_UNIMPLEMENTED, "gather_variable: the parts of a variable are read at once only from "
-                         "servers; run the function on a CPU device");
+                                           "servers; run the function on a CPU device");
     inner.attrs = &first_axis;
     inner.n_in = 2;
     inner.in = in;
@@ -188,15 +186,18 @@ static mu_status raise_scatter(const mu_fault *fault, int64_t position, int64_t 
 mu_status mu__lower_scatter_variable(mu_lowering *l)
 {
     static const char *const operations[] = {
-        [MU_SCATTER_ADD] = "stablehlo.add",      [MU_SCATTER_SUB] = "stablehlo.add",
-        [MU_SCATTER_MUL] = "stablehlo.multiply", [MU_SCATTER_DIV] = "stablehlo.divide",
-        [MU_SCATTER_MIN] = "stablehlo.minimum",  [MU_SCATTER_MAX] = "stablehlo.maximum",
+        [MU_SCATTER_ADD] = "stablehlo.add",
+        [MU_SCATTER_SUB] = "stablehlo.add",
+        [MU_SCATTER_MUL] = "stablehlo.multiply",
+        [MU_SCATTER_DIV] = "stablehlo.divide",
+        [MU_SCATTER_MIN] = "stablehlo.minimum",
+        [MU_SCATTER_MAX] = "stablehlo.maximum",
         [MU_SCATTER_UPDATE] = NULL,
     };
     mu_emitter *e = l->emitter;
     if (l->n_resources != 1)
         return mu__error(MU_UNIMPLEMENTED, "scatter_variable: the parts of a variable are changed at once only on "
-                         "servers; run the function on a CPU device");
+                                           "servers; run the function on a CPU device");
     const mu_scatter kind = (mu_scatter)((const mu_scatter_attrs *)l->attrs)->kind;
     const mu_shape limits = MU_SHAPE(l->state[0].spec.shape.dims[0]);
     mu__hlo_check(l, 0, MU_CHECK_INDEX, &limits, raise_scatter);

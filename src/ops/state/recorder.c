@@ -2,8 +2,11 @@
 // removed. Of several replicas the first records.
 #include "ops/state/recorder.h"
 
-static const mu_resource_kind recorder_kind = {.name = MU_RECORDER_KIND, .acquire = mu__opaque_acquire,
-                                               .commit = mu__opaque_commit, .opaque = true, .what = "summary writer"};
+static const mu_resource_kind recorder_kind = {.name = MU_RECORDER_KIND,
+                                               .acquire = mu__opaque_acquire,
+                                               .commit = mu__opaque_commit,
+                                               .opaque = true,
+                                               .what = "summary writer"};
 
 mu_status mu__recorder_make(mu_recorder *recorder, const char *name)
 {
@@ -26,8 +29,9 @@ static mu_status record_infer(mu_infer *infer)
 {
     const mu_spec *step = &infer->in[0];
     return step->dtype == MU_I64 && step->shape.rank == 0
-               ? MU_OK : mu__error(MU_INVALID_ARGUMENT, "record: the step is %s of rank %d; it must be an int64 scalar",
-                                   mu_dtype_name(step->dtype), step->shape.rank);
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "record: the step is %s of rank %d; it must be an int64 scalar",
+                           mu_dtype_name(step->dtype), step->shape.rank);
 }
 
 static mu_status record_ref(const mu_kernel *k)
@@ -53,9 +57,16 @@ static const mu_attr_spec record_attrs[] = {
 };
 
 const mu_op mu_op_record = {
-    .name = "record", .n_in = 2, .n_out = 0, .n_resources = 1, .resource_kind = MU_RECORDER_KIND,
-    .flags = MU_OP_READS | MU_OP_EFFECT, .attrs_bytes = sizeof(mu_record_attrs), .attrs = record_attrs,
-    .infer = record_infer, .ref = record_ref,
+    .name = "record",
+    .n_in = 2,
+    .n_out = 0,
+    .n_resources = 1,
+    .resource_kind = MU_RECORDER_KIND,
+    .flags = MU_OP_READS | MU_OP_EFFECT,
+    .attrs_bytes = sizeof(mu_record_attrs),
+    .attrs = record_attrs,
+    .infer = record_infer,
+    .ref = record_ref,
     .no_lowering = "a device program cannot write files of the host; return the tensor and record it after the call, "
                    "or run the function on a CPU device",
 };

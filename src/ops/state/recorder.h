@@ -11,13 +11,13 @@
 
 typedef struct mu_record_attrs {
     char name[MU_ATTR_MESSAGE_BYTES];
-    int64_t form;              // what the recorder makes of the tensor
-    int64_t detail;            // of this form: a number of buckets or images, …
+    int64_t form;   // what the recorder makes of the tensor
+    int64_t detail; // of this form: a number of buckets or images, …
 } mu_record_attrs;
 
 typedef struct mu_recorder mu_recorder;
 struct mu_recorder {
-    mu_resource resource;      // first
+    mu_resource resource; // first
     // record is called in each run, on the first replica's thread; it locks what it needs.
     mu_status (*record)(mu_recorder *recorder, const mu_record_attrs *attrs, int64_t step, mu_tensor *data);
 };

@@ -20,8 +20,8 @@ static mu_status scatter_infer(mu_infer *infer)
                          MU_SCATTER_UPDATE);
     if (variable->dtype == MU_BOOL && kind != MU_SCATTER_UPDATE)
         return mu__error(MU_INVALID_ARGUMENT,
-                         "scatter: the variable is bool, whose rows can only be replaced "
-                         "(mu_variable_scatter_update); for sums, products and extremes make it of a number type");
+                         "scatter: the variable is bool, whose rows can only be replaced (mu_variable_scatter_update); "
+                         "for sums, products and extremes make it of a number type");
     if ((indices->dtype != MU_I32 && indices->dtype != MU_I64) || indices->shape.rank != 1)
         return mu__error(MU_INVALID_ARGUMENT, "scatter: the indices are %s%s; they must be a vector of int32 or int64",
                          mu_dtype_name(indices->dtype), mu__shape_text(&indices->shape, seen));
@@ -47,8 +47,10 @@ static void divide_row(mu_dtype dtype, void *row, const void *by, int64_t n)
 
 static mu_status change_row(const mu_kernel *kernel, void *row, void *values, int64_t n)
 {
-    static const mu_op *const ops[] = {[MU_SCATTER_ADD] = &mu_op_add, [MU_SCATTER_SUB] = &mu_op_subtract,
-                                       [MU_SCATTER_MUL] = &mu_op_multiply, [MU_SCATTER_MIN] = &mu_op_minimum,
+    static const mu_op *const ops[] = {[MU_SCATTER_ADD] = &mu_op_add,
+                                       [MU_SCATTER_SUB] = &mu_op_subtract,
+                                       [MU_SCATTER_MUL] = &mu_op_multiply,
+                                       [MU_SCATTER_MIN] = &mu_op_minimum,
                                        [MU_SCATTER_MAX] = &mu_op_maximum};
     const mu_scatter kind = (mu_scatter)((const mu_scatter_attrs *)kernel->attrs)->kind;
     const mu_dtype dtype = kernel->resources[0].dtype;
@@ -171,9 +173,12 @@ static mu_status scatter_rows(const mu_kernel *kernel)
 // What has a loop for whole runs of rows; the other kinds and the half types go row by row.
 static bool has_combine(const mu_kernel *kernel, mu_combine *out)
 {
-    static const int combines[] = {[MU_SCATTER_ADD] = MU_COMBINE_ADD,      [MU_SCATTER_SUB] = MU_COMBINE_SUBTRACT,
-                                   [MU_SCATTER_MUL] = MU_COMBINE_MULTIPLY, [MU_SCATTER_DIV] = -1,
-                                   [MU_SCATTER_MIN] = MU_COMBINE_MIN,      [MU_SCATTER_MAX] = MU_COMBINE_MAX,
+    static const int combines[] = {[MU_SCATTER_ADD] = MU_COMBINE_ADD,
+                                   [MU_SCATTER_SUB] = MU_COMBINE_SUBTRACT,
+                                   [MU_SCATTER_MUL] = MU_COMBINE_MULTIPLY,
+                                   [MU_SCATTER_DIV] = -1,
+                                   [MU_SCATTER_MIN] = MU_COMBINE_MIN,
+                                   [MU_SCATTER_MAX] = MU_COMBINE_MAX,
                                    [MU_SCATTER_UPDATE] = -1};
     const int combine = combines[((const mu_scatter_attrs *)kernel->attrs)->kind];
     const mu_dtype dtype = kernel->resources[0].dtype;
@@ -204,7 +209,15 @@ static const mu_attr_spec scatter_fields[] = {{"kind", MU_ATTR_INT, offsetof(mu_
 
 // Inputs: indices, values. Resources: the variable, or its parts in the order of their rows.
 const mu_op mu_op_scatter_variable = {
-    .name = "scatter_variable", .n_in = 2, .n_resources = MU_VARIADIC, .flags = MU_OP_READS | MU_OP_WRITES,
-    .fails_for = MU_INTS, .attrs_bytes = sizeof(mu_scatter_attrs), .attrs = scatter_fields, .infer = scatter_infer,
-    .ref = scatter_ref, .cpu = {.run = scatter_fast}, .lower = mu__lower_scatter_variable,
+    .name = "scatter_variable",
+    .n_in = 2,
+    .n_resources = MU_VARIADIC,
+    .flags = MU_OP_READS | MU_OP_WRITES,
+    .fails_for = MU_INTS,
+    .attrs_bytes = sizeof(mu_scatter_attrs),
+    .attrs = scatter_fields,
+    .infer = scatter_infer,
+    .ref = scatter_ref,
+    .cpu = {.run = scatter_fast},
+    .lower = mu__lower_scatter_variable,
 };

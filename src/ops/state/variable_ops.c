@@ -53,25 +53,43 @@ static mu_status update_ref(const mu_kernel *kernel)
 }
 
 const mu_op mu_op_read_variable = {
-    .name = "read_variable", .n_out = 1, .n_resources = 1, .flags = MU_OP_READS,
-    .infer = read_infer, .ref = read_ref,
+    .name = "read_variable",
+    .n_out = 1,
+    .n_resources = 1,
+    .flags = MU_OP_READS,
+    .infer = read_infer,
+    .ref = read_ref,
     .lower = mu__lower_read,
 };
 
 const mu_op mu_op_assign_variable = {
-    .name = "assign_variable", .n_in = 1, .n_resources = 1, .flags = MU_OP_WRITES,
-    .infer = assign_infer, .ref = assign_ref,
+    .name = "assign_variable",
+    .n_in = 1,
+    .n_resources = 1,
+    .flags = MU_OP_WRITES,
+    .infer = assign_infer,
+    .ref = assign_ref,
     .lower = mu__lower_assign,
 };
 
 const mu_op mu_op_assign_add_variable = {
-    .name = "assign_add_variable", .n_in = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES,
-    .dtypes = MU_NUMBERS, .infer = assign_infer, .ref = update_ref,
+    .name = "assign_add_variable",
+    .n_in = 1,
+    .n_resources = 1,
+    .flags = MU_OP_READS | MU_OP_WRITES,
+    .dtypes = MU_NUMBERS,
+    .infer = assign_infer,
+    .ref = update_ref,
     .lower = mu__lower_assign,
 };
 
 const mu_op mu_op_assign_sub_variable = {
-    .name = "assign_sub_variable", .n_in = 1, .n_resources = 1, .flags = MU_OP_READS | MU_OP_WRITES,
-    .dtypes = MU_NUMBERS, .infer = assign_infer, .ref = update_ref,
+    .name = "assign_sub_variable",
+    .n_in = 1,
+    .n_resources = 1,
+    .flags = MU_OP_READS | MU_OP_WRITES,
+    .dtypes = MU_NUMBERS,
+    .infer = assign_infer,
+    .ref = update_ref,
     .lower = mu__lower_assign,
 };

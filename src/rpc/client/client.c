@@ -62,8 +62,8 @@ const char *mu__call_failure(char text[MU_FAILURE_TEXT], const char *method, con
     if (strncmp(method, "muster.", 7) != 0)
         snprintf(text, MU_FAILURE_TEXT, "\"%s\" at %s: %.700s", method, place, why);
     else
-        snprintf(text, MU_FAILURE_TEXT, "%.*s%.*s (\"%s\" at %s)%s", MU_MIN(brackets, MOST_WHY), why,
-                 line - brackets, why + brackets, method, place, why + line);
+        snprintf(text, MU_FAILURE_TEXT, "%.*s%.*s (\"%s\" at %s)%s", MU_MIN(brackets, MOST_WHY), why, line - brackets,
+                 why + brackets, method, place, why + line);
     return text;
 }
 
@@ -140,10 +140,13 @@ static mu_status ask(mu_rpc_result *result, uint64_t transfer)
     mu__message_copy(result->message, 0, end, inside);
     end += inside;
     const int64_t left_ns = result->deadline_ns - mu__now_ns();
-    const mu_status status = mu__session_request(
-        &client->member.session,
-        &(mu_request_options){.method = "rpc.call", .data = data, .bytes = (size_t)(end - data),
-                              .seconds = (double)MU_MAX(left_ns, 0) / 1e9, .replied = replied, .arg = result});
+    const mu_status status =
+        mu__session_request(&client->member.session, &(mu_request_options){.method = "rpc.call",
+                                                                           .data = data,
+                                                                           .bytes = (size_t)(end - data),
+                                                                           .seconds = (double)MU_MAX(left_ns, 0) / 1e9,
+                                                                           .replied = replied,
+                                                                           .arg = result});
     mu__free(data);
     if (status != MU_OK)
         return status;
@@ -174,8 +177,10 @@ static void parts_sent(void *arg, uint64_t transfer, mu_status code, const char 
 static void end_too_new(mu_rpc_result *result, int spoken)
 {
     char text[400];
-    snprintf(text, sizeof text, "it speaks version %d of the wire, and %s came with version %d; restart that process "
-             "with this version of Muster", spoken, result->need.what, result->need.version);
+    snprintf(text, sizeof text,
+             "it speaks version %d of the wire, and %s came with version %d; restart that process with this version of "
+             "Muster",
+             spoken, result->need.what, result->need.version);
     end_with(result, MU_UNIMPLEMENTED, text);
     drop(&result->owner->sent, result);
 }
@@ -185,8 +190,9 @@ static void end_too_large(mu_rpc_result *result, int64_t most)
 {
     char text[300];
     result->too_large = true;
-    snprintf(text, sizeof text, "the request has %zu bytes, and all messages of the server have room for %lld; send it "
-             "in parts, such as a variable that is sharded, or start the server with a larger max_bytes",
+    snprintf(text, sizeof text,
+             "the request has %zu bytes, and all messages of the server have room for %lld; send it in parts, such as "
+             "a variable that is sharded, or start the server with a larger max_bytes",
              result->message->bytes, (long long)most);
     end_with(result, MU_RESOURCE_EXHAUSTED, text);
     drop(&result->owner->sent, result);
@@ -234,8 +240,11 @@ static void send_cancel(mu_rpc_result *result)
     uint8_t number[8];
     mu_error_value ignored;
     mu__put_number(number, result->id, 8);
-    const mu_request_options cancel = {.method = "rpc.cancel", .data = number, .bytes = sizeof number,
-                                       .seconds = result->owner->node.heartbeat_seconds, .replied = cancel_replied};
+    const mu_request_options cancel = {.method = "rpc.cancel",
+                                       .data = number,
+                                       .bytes = sizeof number,
+                                       .seconds = result->owner->node.heartbeat_seconds,
+                                       .replied = cancel_replied};
     result->cancel_sent = mu__session_request(&result->owner->member.session, &cancel) == MU_OK;
     if (result->cancel_sent)
         return;
@@ -371,13 +380,12 @@ static void lost(mu_node *node, int member, const char *why)
 static void asked(mu_node *node, int member, const mu_request *request)
 {
     static const char none[] = "a client answers no calls";
-    const mu_reply reply = {.id = request->id, .code = MU_UNIMPLEMENTED, .data = (const uint8_t *)none,
-                            .bytes = sizeof none - 1};
+    const mu_reply reply = {
+        .id = request->id, .code = MU_UNIMPLEMENTED, .data = (const uint8_t *)none, .bytes = sizeof none - 1};
     mu_rpc_client *client = mu__client_of(node);
     mu_error_value ignored;
     (void)member;
-    if (!mu__channel_asked(&client->channel, request) &&
-        mu__session_reply(&client->member.session, &reply) != MU_OK)
+    if (!mu__channel_asked(&client->channel, request) && mu__session_reply(&client->member.session, &reply) != MU_OK)
         mu__error_move(&ignored);
 }
 
@@ -396,8 +404,13 @@ static int64_t on_step(mu_node *node, int64_t now)
     return MU_MIN(client->due_ns, client->server == 0 ? client->retry_ns : MU_FOREVER);
 }
 
-static const mu_membership server_of_a_client = {.name = "RPC server", .welcomed = welcomed, .joined = joined,
-                                                 .asked = asked, .left = left, .lost = lost, .unreached = unreached,
+static const mu_membership server_of_a_client = {.name = "RPC server",
+                                                 .welcomed = welcomed,
+                                                 .joined = joined,
+                                                 .asked = asked,
+                                                 .left = left,
+                                                 .lost = lost,
+                                                 .unreached = unreached,
                                                  .on_step = on_step};
 
 // ---- The thread ---------------------------------------------------------------------------------
@@ -548,8 +561,8 @@ mu_rpc_client *mu_rpc_client_new_with(const mu_rpc_client_args *given)
 
 mu_rpc_client *mu__client_of_task(const char *address, const char *name, mu_role role, int accepts)
 {
-    mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster", .address = address, .name = name,
-                               .fail_fast = true};
+    mu_rpc_client_args args = {
+        .size = sizeof args, .rpc_layer = "muster", .address = address, .name = name, .fail_fast = true};
     mu_pool *pool = mu_pool_open();
     mu_rpc_client *client = mu_retain(mu__client_new(&args, role, accepts));
     mu_pool_close(pool);
@@ -579,8 +592,10 @@ static mu_status begin_call(mu_rpc_client *client, mu_rpc_result *result)
 {
     const bool now = client->server != 0 && client->waiting.n == 0 && client->sent.n < client->credits;
     if (!now && client->waiting.n >= client->max_waiting)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_call: %d calls wait for the server at %s, as many as "
-                         "max_waiting allows; wait for results first", client->waiting.n, client->address);
+        return mu__error(
+            MU_RESOURCE_EXHAUSTED,
+            "mu_rpc_call: %d calls wait for the server at %s, as many as max_waiting allows; wait for results first",
+            client->waiting.n, client->address);
     result->owner = client;
     result->begun_ns = mu__now_ns();
     result->id = next_id(client);
@@ -602,8 +617,9 @@ static mu_status check_call(const mu_rpc_call_args *args)
     MU_TRY(mu__need(args->client, "mu_rpc_call: the client"));
     MU_TRY(mu__need(args->method, "mu_rpc_call: the method"));
     if (strlen(args->method) > MU_RPC_NAME)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_call: the method's name \"%.60s…\" has %zu bytes; at most %d "
-                         "are possible", args->method, strlen(args->method), MU_RPC_NAME);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_rpc_call: the method's name \"%.60s…\" has %zu bytes; at most %d are possible",
+                         args->method, strlen(args->method), MU_RPC_NAME);
     if (args->timeout_in_ms < 0)
         return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_call: timeout_in_ms is %lld; it cannot be negative",
                          (long long)args->timeout_in_ms);
@@ -640,7 +656,7 @@ mu_rpc_result *mu__client_call(mu_rpc_client *client, const char *method, mu_val
 size_t mu__client_sent(mu_rpc_client *client, const mu_rpc_result *result)
 {
     pthread_mutex_lock(&client->lock);
-    const size_t sent = result->message == NULL  ? SIZE_MAX
+    const size_t sent = result->message == NULL ? SIZE_MAX
                         : result->transfer != 0 ? mu__channel_sent(&client->channel, result->transfer)
                                                 : 0;
     pthread_mutex_unlock(&client->lock);

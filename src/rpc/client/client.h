@@ -28,14 +28,14 @@ struct mu_rpc_result {
     char method[MU_RPC_NAME + 1];
 
     // Protected by the client's lock.
-    mu_rpc_client *owner;       // while it is in one of the client's lists
+    mu_rpc_client *owner; // while it is in one of the client's lists
     struct mu_rpc_result *next;
     mu_message *message;
     uint64_t id, transfer; // transfer: of the arguments while parts are sent; 0: none
     int64_t deadline_ns, begun_ns;
     mu_wire_need need;
     bool cancel_sent; // the server is informed that the call is cancelled
-    bool too_large; // for the server, whatever else that does
+    bool too_large;   // for the server, whatever else that does
     atomic_bool cancelled;
 };
 
@@ -61,7 +61,7 @@ struct mu_rpc_client {
     int64_t goodbye_ns, retry_ns, pause_ns; // retry_ns: when to dial again
     int64_t until_ns;                       // how long the thread sleeps at most
     char *name, *address;
-    char *place; // the address, and which task is there if that is known
+    char *place;    // the address, and which task is there if that is known
     double timeout; // of calls, in seconds
     bool fail_fast;
     bool tried; // a dial has failed since there was a connection
@@ -76,13 +76,16 @@ struct mu_rpc_client {
     uint64_t n_calls, server;     // server: its number; 0: not connected
     uint64_t keeper;              // the server that keeps what this process has made (mu__client_keep); 0: not known
     // Names that no deletion request has yet (forgotten.c).
-    struct { char **items; size_t n, capacity; } forgotten[MU_N_RELEASED];
+    struct {
+        char **items;
+        size_t n, capacity;
+    } forgotten[MU_N_RELEASED];
     struct {
         mu_deletion *items;
         size_t n, capacity;
-    } deletions;                  // on their way
-    bool closed, gone;            // the last connection, by the server; its process is gone (mu__client_server)
-    void (*changed)(void *arg);   // mu__client_watch; may be NULL
+    } deletions;                // on their way
+    bool closed, gone;          // the last connection, by the server; its process is gone (mu__client_server)
+    void (*changed)(void *arg); // mu__client_watch; may be NULL
     void *changed_arg;
     void *route; // of mu__remote_call; NULL: this client
     int store;
@@ -99,7 +102,7 @@ static inline mu_rpc_client *mu__client_of(mu_node *node)
 // worker's key that `accepts` names (mu__link_accept).
 mu_rpc_client *mu__client_new(const mu_rpc_client_args *given, mu_role role, int accepts);
 
-void mu__forgotten_free(mu_rpc_client *client);       // forgotten.c
+void mu__forgotten_free(mu_rpc_client *client);        // forgotten.c
 void mu__client_forget_methods(mu_rpc_client *client); // methods.c
 
 // mu__result_new makes a result with a reference for the caller. mu__result_end ends it once; later calls do nothing.

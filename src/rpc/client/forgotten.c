@@ -131,8 +131,9 @@ static mu_status take_answers(mu_rpc_client *client, bool wait)
     }
     MU_TRY(mu__error_raise(&first));
     if (wait && mu_cancellation_is_cancelled(mu__context()->cancellation))
-        return mu__error(MU_CANCELLED, "cancelled before the server answered; what it has not deleted is deleted with "
-                         "a later request");
+        return mu__error(
+            MU_CANCELLED,
+            "cancelled before the server answered; what it has not deleted is deleted with a later request");
     return wait ? mu__check_stop() : MU_OK;
 }
 

@@ -173,7 +173,9 @@ mu_error mu_rpc_result_error(mu_rpc_result *result)
         return (mu_error){.code = MU_INVALID_ARGUMENT, .message = "the result is NULL", .file = "", .line = 0};
     wait_for_end(result);
     const mu_error_value *error = &result->error;
-    return (mu_error){.code = error->code, .message = error->message, .file = error->file != NULL ? error->file : "",
+    return (mu_error){.code = error->code,
+                      .message = error->message,
+                      .file = error->file != NULL ? error->file : "",
                       .line = error->line};
 }
 

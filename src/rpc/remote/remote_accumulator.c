@@ -7,16 +7,15 @@
 // How much longer than a take the client waits for its answer.
 #define GRACE_S 5.0
 
-static mu_rpc_client *client_of(const mu_accumulator *a)
-{
-    return (mu_rpc_client *)a->resource.home;
-}
+static mu_rpc_client *client_of(const mu_accumulator *a) { return (mu_rpc_client *)a->resource.home; }
 
 static mu_value *take(mu_accumulator *a, int64_t required, double timeout_s)
 {
     const double seconds = timeout_s > 0 ? timeout_s : mu__setting_real(MU_SETTING_TIMEOUT);
     mu_tensor *number = mu_tensor_new(MU_I64, 0, NULL, &required), *limit = mu_tensor_new(MU_F64, 0, NULL, &seconds);
-    mu_remote_call request = {.client = client_of(a), .seconds = seconds + GRACE_S, .settles = true,
+    mu_remote_call request = {.client = client_of(a),
+                              .seconds = seconds + GRACE_S,
+                              .settles = true,
                               .subject = mu__remote_subject(NULL, "taking a gradient of accumulator", a->resource.name),
                               .arguments = mu_list(mu__text_value(a->resource.name), number, limit, MU_END)};
     mu_value *answer = mu__remote_calls("muster.accumulator.take", 1, &request) == MU_OK ? request.value : NULL;
@@ -72,7 +71,8 @@ mu_accumulator *mu__remote_accumulator_new(mu_rpc_client *client, const char *na
     mu_pool *pool = mu_pool_open();
     mu__remote_delete_forgotten(client);
     if (a != NULL && a->resource.name != NULL) {
-        mu_remote_call call = {.client = client, .need = &need,
+        mu_remote_call call = {.client = client,
+                               .need = &need,
                                .subject = mu__remote_subject(NULL, "creating accumulator", name),
                                .arguments = mu_list(mu__text_value(name), numbers_of(a), MU_END)};
         mu__remote_calls("muster.accumulator.create", 1, &call);

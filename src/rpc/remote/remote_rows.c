@@ -38,8 +38,14 @@ static mu_status check(const parts *p, const mu_op *op, const void *attrs, const
     mu_spec *specs = mu__calloc((size_t)p->n, sizeof *specs);
     for (int i = 0; specs != NULL && i < p->n; i++)
         specs[i] = p->at[i]->spec;
-    mu_infer infer = {.op = op, .attrs = attrs, .n_in = op->n_in, .n_out = op->n_out, .n_resources = p->n, .in = in,
-                      .resources = specs, .out = out};
+    mu_infer infer = {.op = op,
+                      .attrs = attrs,
+                      .n_in = op->n_in,
+                      .n_out = op->n_out,
+                      .n_resources = p->n,
+                      .in = in,
+                      .resources = specs,
+                      .out = out};
     const mu_status status = specs != NULL ? mu__infer_call(&infer) : MU_RESOURCE_EXHAUSTED;
     mu__free(specs);
     return status;
@@ -65,11 +71,13 @@ static mu_status check_rows(const mu_resource *variable, int64_t n, const mu_ten
     if (rows != NULL && rows->dtype == variable->spec.dtype && mu__shape_equal(&rows->shape, &wanted))
         return MU_OK;
     if (rows == NULL)
-        return mu__error(MU_DATA_LOSS, "the server of '%s' answers without rows; it must run the same version of "
-                         "Muster", variable->name);
-    return mu__error(MU_DATA_LOSS, "the server of '%s' answers with rows that are %s%s; expected %s%s: another program "
-                     "may have made a new variable of this name; let each job use servers of its own", variable->name,
-                     mu_dtype_name(rows->dtype), mu__shape_text(&rows->shape, seen_text),
+        return mu__error(MU_DATA_LOSS,
+                         "the server of '%s' answers without rows; it must run the same version of Muster",
+                         variable->name);
+    return mu__error(MU_DATA_LOSS,
+                     "the server of '%s' answers with rows that are %s%s; expected %s%s: another program may have made "
+                     "a new variable of this name; let each job use servers of its own",
+                     variable->name, mu_dtype_name(rows->dtype), mu__shape_text(&rows->shape, seen_text),
                      mu_dtype_name(variable->spec.dtype), mu__shape_text(&wanted, text));
 }
 
@@ -175,8 +183,8 @@ static mu_tensor *values_of(const mu_row_route *route, int part, mu_tensor *sort
     const mu_spec spec = mu__spec_of(sorted);
     const size_t bytes = mu__spec_bytes(&spec) / (size_t)route->n;
     shape.dims[0] = route->begin[part + 1] - route->begin[part];
-    return mu__give(mu__tensor_view(sorted->buffer, sorted->offset + (size_t)route->begin[part] * bytes, sorted->dtype,
-                                    &shape));
+    return mu__give(
+        mu__tensor_view(sorted->buffer, sorted->offset + (size_t)route->begin[part] * bytes, sorted->dtype, &shape));
 }
 
 static mu_status send_changes(const parts *p, const mu_row_route *route, const void *attrs, mu_tensor *sorted)
@@ -189,13 +197,12 @@ static mu_status send_changes(const parts *p, const mu_row_route *route, const v
     for (int k = 0; k < n && sorted != NULL; k++) {
         mu_tensor *in[] = {mu__row_route_ids(route, asked[k]), values_of(route, asked[k], sorted)};
         calls[k].subject = mu__remote_subject(&mu_op_scatter_variable, "variable", p->at[asked[k]]->name);
-        calls[k].arguments = in[0] != NULL && in[1] != NULL
-                                 ? mu__remote_apply_arguments(&mu_op_scatter_variable, attrs, 2, in, 1,
-                                                              &p->at[asked[k]])
-                                 : NULL;
+        calls[k].arguments = in[0] != NULL && in[1] != NULL ? mu__remote_apply_arguments(&mu_op_scatter_variable, attrs,
+                                                                                         2, in, 1, &p->at[asked[k]])
+                                                            : NULL;
     }
-    const mu_status status = calls != NULL && !mu__pending() ? mu__remote_calls("muster.apply", n, calls)
-                                                             : mu_error_code();
+    const mu_status status =
+        calls != NULL && !mu__pending() ? mu__remote_calls("muster.apply", n, calls) : mu_error_code();
     mu__free(calls);
     mu__free(asked);
     mu__free(clients);

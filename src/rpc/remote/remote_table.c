@@ -13,10 +13,10 @@
 #include <muster/ops.h>
 
 typedef struct remote_table {
-    mu_resource resource;     // its home is the first client
+    mu_resource resource; // its home is the first client
     int n;
-    mu_rpc_client **clients;  // [n] retained
-    bool owned;               // the table goes with this object
+    mu_rpc_client **clients; // [n] retained
+    bool owned;              // the table goes with this object
 } remote_table;
 
 int mu__table_server_of(uint64_t key, int n) { return (int)((mu__hash_id(key) >> 40) * (uint64_t)n >> 24); }
@@ -166,8 +166,14 @@ static mu_status apply(const mu_op *op, const void *attrs, int n_in, mu_tensor *
         if (mu__host_read(in[i]) == NULL)
             return mu_error_code();
     }
-    mu_infer infer = {.op = op, .attrs = attrs, .n_in = n_in, .n_out = op->n_out, .n_resources = n_resources,
-                      .in = specs, .resources = &resources[0]->spec, .out = &spec};
+    mu_infer infer = {.op = op,
+                      .attrs = attrs,
+                      .n_in = n_in,
+                      .n_out = op->n_out,
+                      .n_resources = n_resources,
+                      .in = specs,
+                      .resources = &resources[0]->spec,
+                      .out = &spec};
     MU_TRY(mu__infer_call(&infer));
     return apply_in_pool(t, op, attrs, in, &spec, out);
 }
@@ -176,8 +182,10 @@ static mu_status acquire(mu_resource *resource, int replica, const mu_memory_spa
                          mu_buffer **out)
 {
     (void)replica, (void)space, (void)access, (void)out;
-    return mu__error(MU_UNIMPLEMENTED, "embedding table '%s' is on servers: ops on it are sent there one by one, and "
-                     "it cannot be used in a branch or a loop", resource->name);
+    return mu__error(MU_UNIMPLEMENTED,
+                     "embedding table '%s' is on servers: ops on it are sent there one by one, and it cannot be used "
+                     "in a branch or a loop",
+                     resource->name);
 }
 
 static mu_status commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer)
@@ -186,8 +194,8 @@ static mu_status commit(mu_resource *resource, int replica, mu_access access, mu
     return MU_OK;
 }
 
-const mu_resource_kind mu__remote_table_kind = {.name = MU_TABLE_KIND, .acquire = acquire, .commit = commit,
-                                                .apply = apply, .opaque = true};
+const mu_resource_kind mu__remote_table_kind = {
+    .name = MU_TABLE_KIND, .acquire = acquire, .commit = commit, .apply = apply, .opaque = true};
 
 static void table_destroy(void *object)
 {
@@ -266,17 +274,18 @@ mu_status mu__remote_table_clear(mu_rpc_client *client, const char *name, int64_
 
 static mu_status unexpected(const char *name)
 {
-    return mu__pending() ? mu_error_code()
-                         : mu__error(MU_DATA_LOSS, "a server of embedding table '%s' answers with something else than "
-                                     "its rows", name);
+    return mu__pending()
+               ? mu_error_code()
+               : mu__error(MU_DATA_LOSS, "a server of embedding table '%s' answers with something else than its rows",
+                           name);
 }
 
 mu_status mu__remote_table_state(mu_rpc_client *client, const char *name, int64_t state[3])
 {
     mu_pool *pool = mu_pool_open();
-    mu_value *answer = mu__remote_call(client, "muster.table.state",
-                                       mu__remote_subject(NULL, "state of embedding table", name),
-                                       mu_list(mu__text_value(name), MU_END));
+    mu_value *answer =
+        mu__remote_call(client, "muster.table.state", mu__remote_subject(NULL, "state of embedding table", name),
+                        mu_list(mu__text_value(name), MU_END));
     const mu_tensor *numbers = answer != NULL ? mu_value_tensor(answer) : NULL;
     const bool good = numbers != NULL && numbers->dtype == MU_I64 && mu__elements(&numbers->shape) == 3;
     for (int i = 0; good && i < 3; i++)
@@ -296,17 +305,18 @@ mu_status mu__remote_table_export(mu_rpc_client *client, const char *name, const
                                   mu_table_rows *out)
 {
     const int64_t number = stripe;
-    mu_value *answer = mu__remote_call(client, "muster.table.export",
-                                       mu__remote_subject(NULL, "reading embedding table", name),
-                                       mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
+    mu_value *answer =
+        mu__remote_call(client, "muster.table.export", mu__remote_subject(NULL, "reading embedding table", name),
+                        mu_list(mu__text_value(name), mu_tensor_new(MU_I64, 0, NULL, &number), MU_END));
     const mu_tensor *keys = answer != NULL && mu_value_count(answer) == 4 ? mu_at(answer, 0) : NULL;
     if (keys == NULL || keys->dtype != MU_I64 || keys->shape.rank != 1)
         return unexpected(name);
     const int64_t n = keys->shape.dims[0];
-    *out = (mu_table_rows){.n = n, .keys = (int64_t *)(uintptr_t)mu__host_read(keys),
+    *out = (mu_table_rows){.n = n,
+                           .keys = (int64_t *)(uintptr_t)mu__host_read(keys),
                            .about = (int64_t *)(uintptr_t)elements(answer, 1, MU_I64, 2 * n),
-                           .values = (void *)(uintptr_t)elements(answer, 2, (mu_dtype)options->dtype,
-                                                                 n * options->dimension),
+                           .values =
+                               (void *)(uintptr_t)elements(answer, 2, (mu_dtype)options->dtype, n * options->dimension),
                            .slots = (float *)(uintptr_t)elements(answer, 3, MU_F32, n * mu__table_slots(options))};
     return out->keys && out->about && out->values && out->slots ? MU_OK : unexpected(name);
 }

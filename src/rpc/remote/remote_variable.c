@@ -19,8 +19,7 @@ mu_value *mu__text_value(const char *text)
 
 mu_status mu__value_text(const mu_value *value, const char *what, char **out)
 {
-    const mu_tensor *tensor =
-        value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
+    const mu_tensor *tensor = value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
     if (tensor == NULL || tensor->dtype != MU_U8 || tensor->shape.rank != 1 || tensor->shape.dims[0] > MOST_TEXT ||
         memchr(mu__host_read(tensor), '\0', (size_t)tensor->shape.dims[0]) != NULL)
         return mu__error(MU_INVALID_ARGUMENT, "%s is not a text: it must be a vector of uint8, without zeros", what);
@@ -77,8 +76,7 @@ static mu_graph *graph_of(const mu_op *op, const void *attrs, int n_in, mu_tenso
         edges[i].node = mu__graph_input(graph, &spec, NULL);
         status = edges[i].node != NULL ? MU_OK : mu_error_code();
     }
-    mu_node *node =
-        status == MU_OK ? mu__graph_node(graph, op, attrs, n_in, edges, n_resources, resources) : NULL;
+    mu_node *node = status == MU_OK ? mu__graph_node(graph, op, attrs, n_in, edges, n_resources, resources) : NULL;
     for (int k = 0; node != NULL && status == MU_OK && k < node->n_out; k++)
         status = MU_PUSH(&graph->outputs, ((mu_edge){.node = node, .output = k}));
     mu__free(edges);
@@ -156,9 +154,11 @@ mu_value *mu__remote_apply_arguments(const mu_op *op, const void *attrs, int n_i
 static mu_status send_op(mu_rpc_client *client, const mu_graph *graph, int n_in, mu_tensor *const *in, mu_tensor **out)
 {
     const mu_node *node = graph->nodes.items[graph->nodes.n - 1];
-    mu_remote_call request = {.client = client, .arguments = arguments_of(graph, n_in, in),
+    mu_remote_call request = {.client = client,
+                              .arguments = arguments_of(graph, n_in, in),
                               .subject = subject_of(node->op, graph->resources.items[0]),
-                              .seconds = patience_s(node->op, node->attrs), .settles = true};
+                              .seconds = patience_s(node->op, node->attrs),
+                              .settles = true};
     mu__remote_tell_forgotten(client);
     MU_TRY(mu__remote_calls("muster.apply", 1, &request));
     return take_outputs(graph, request.value, out);
@@ -168,9 +168,10 @@ static mu_status check_home(const mu_op *op, int n, mu_resource *const *resource
 {
     for (int i = 1; i < n; i++)
         if (resources[i]->home != resources[0]->home)
-            return mu__error(MU_FAILED_PRECONDITION, "%s: '%s' and '%s' are kept by different processes; put the "
-                             "variables of one op (a variable and its optimizer slots) on one server", op->name,
-                             resources[0]->name, resources[i]->name);
+            return mu__error(MU_FAILED_PRECONDITION,
+                             "%s: '%s' and '%s' are kept by different processes; put the variables of one op (a "
+                             "variable and its optimizer slots) on one server",
+                             op->name, resources[0]->name, resources[i]->name);
     return MU_OK;
 }
 
@@ -221,8 +222,10 @@ static mu_status acquire(mu_resource *resource, int replica, const mu_memory_spa
                          mu_buffer **out)
 {
     (void)replica, (void)space, (void)access, (void)out;
-    return mu__error(MU_UNIMPLEMENTED, "'%s' is on a server: ops on it are sent there one by one, and it has no memory "
-                     "here; use it on a CPU device", resource->name);
+    return mu__error(
+        MU_UNIMPLEMENTED,
+        "'%s' is on a server: ops on it are sent there one by one, and it has no memory here; use it on a CPU device",
+        resource->name);
 }
 
 static mu_status commit(mu_resource *resource, int replica, mu_access access, mu_buffer *buffer)
@@ -231,17 +234,22 @@ static mu_status commit(mu_resource *resource, int replica, mu_access access, mu
     return MU_OK;
 }
 
-static void forget(mu_resource *resource)
-{
-    mu__client_forget(resource->home, MU_RELEASED_VALUE, resource->name);
-}
+static void forget(mu_resource *resource) { mu__client_forget(resource->home, MU_RELEASED_VALUE, resource->name); }
 
-const mu_resource_kind mu__remote_variable_kind = {.name = "variable", .acquire = acquire, .commit = commit,
-                                                   .apply = apply, .forget = forget};
-static const mu_resource_kind dense_kind = {.name = "conditional_accumulator", .acquire = acquire, .commit = commit,
-                                            .apply = apply, .forget = forget, .opaque = true};
-static const mu_resource_kind sparse_kind = {.name = "sparse_conditional_accumulator", .acquire = acquire,
-                                             .commit = commit, .apply = apply, .forget = forget, .opaque = true};
+const mu_resource_kind mu__remote_variable_kind = {
+    .name = "variable", .acquire = acquire, .commit = commit, .apply = apply, .forget = forget};
+static const mu_resource_kind dense_kind = {.name = "conditional_accumulator",
+                                            .acquire = acquire,
+                                            .commit = commit,
+                                            .apply = apply,
+                                            .forget = forget,
+                                            .opaque = true};
+static const mu_resource_kind sparse_kind = {.name = "sparse_conditional_accumulator",
+                                             .acquire = acquire,
+                                             .commit = commit,
+                                             .apply = apply,
+                                             .forget = forget,
+                                             .opaque = true};
 
 const mu_resource_kind *mu__remote_kind(const char *name)
 {

@@ -3,7 +3,7 @@
 
 #include "ops/core/loops.h"
 
-enum { WANTED = 256 };  // rows whose addresses are looked up before they are copied
+enum { WANTED = 256 }; // rows whose addresses are looked up before they are copied
 
 // Sorts ids by their parts, which are in `position`, by counting.
 static void sort_by_part(mu_row_route *r, const int64_t *local)
@@ -24,10 +24,13 @@ mu_status mu__row_route(mu_row_route *r, int n_parts, int64_t n, const int64_t *
 {
     if (n > UINT32_MAX) {
         *r = (mu_row_route){0};
-        return mu__error(MU_INVALID_ARGUMENT, "%lld rows in one request to several servers; at most %lld can be "
-                         "divided among them: use several requests", (long long)n, (long long)UINT32_MAX);
+        return mu__error(
+            MU_INVALID_ARGUMENT,
+            "%lld rows in one request to several servers; at most %lld can be divided among them: use several requests",
+            (long long)n, (long long)UINT32_MAX);
     }
-    *r = (mu_row_route){.n_parts = n_parts, .n = n,
+    *r = (mu_row_route){.n_parts = n_parts,
+                        .n = n,
                         .begin = mu__calloc((size_t)n_parts + 2, sizeof *r->begin),
                         .ids = mu__alloc(((size_t)n + 1) * sizeof *r->ids),
                         .position = mu__alloc(((size_t)n + 1) * sizeof *r->position)};

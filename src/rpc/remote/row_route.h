@@ -6,9 +6,9 @@
 
 typedef struct mu_row_route {
     int n_parts;
-    int64_t n, *begin;        // [n_parts + 1] where the ids of a part begin in `ids`
-    int64_t *ids;             // [n] by part, each as its part knows it
-    uint32_t *position;          // [n] of id i in `ids`
+    int64_t n, *begin;  // [n_parts + 1] where the ids of a part begin in `ids`
+    int64_t *ids;       // [n] by part, each as its part knows it
+    uint32_t *position; // [n] of id i in `ids`
 } mu_row_route;
 
 // The parts that have n ids, and what each part itself calls them.

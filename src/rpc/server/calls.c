@@ -55,7 +55,9 @@ static void answer_error(mu_server_call *call, mu_status code, const char *messa
 // How the function failed.
 static void answer_failure(mu_server_call *call, const mu_error_value *error)
 {
-    answer(call, (mu_reply){.code = error->code, .of_caller = error->of_caller, .data = (const uint8_t *)error->message,
+    answer(call, (mu_reply){.code = error->code,
+                            .of_caller = error->of_caller,
+                            .data = (const uint8_t *)error->message,
                             .bytes = strnlen(error->message, MOST_TEXT)});
 }
 
@@ -242,10 +244,7 @@ mu_status mu__call_reserve(size_t bytes) { return mu__call_reserve_for(running, 
 
 uint64_t mu__call_client(void) { return running->client; }
 
-mu_status mu__call_may(const char *method)
-{
-    return mu__permission_check(running->role, running->version, method);
-}
+mu_status mu__call_may(const char *method) { return mu__permission_check(running->role, running->version, method); }
 
 // With the lock held, once the method has returned and the answer is there. An answer that could not be encoded runs
 // into the client's deadline, as one that cannot be queued.
@@ -432,9 +431,10 @@ mu_status mu__call_wait_begin(void)
     mu_status status = MU_OK;
     pthread_mutex_lock(&server->lock);
     if (server->n_blocked == MU_MOST_BLOCKED)
-        status = mu__error(MU_RESOURCE_EXHAUSTED, "%d calls wait at the server at %s, which is the limit; let "
-                           "fewer calls wait at a time, or add servers",
-                           MU_MOST_BLOCKED, server->address);
+        status = mu__error(
+            MU_RESOURCE_EXHAUSTED,
+            "%d calls wait at the server at %s, which is the limit; let fewer calls wait at a time, or add servers",
+            MU_MOST_BLOCKED, server->address);
     else
         server->n_blocked++;
     if (status == MU_OK && server->waiting.n > server->n_idle && !server->stopping && may_add_thread(server) &&
@@ -457,7 +457,9 @@ void mu__call_wait_end(void)
 static mu_status refuse(mu_rpc_server *server, int member, uint64_t request, const mu_error_value *error)
 {
     return mu__session_reply(&server->connections[member].member.session,
-                             &(mu_reply){.id = request, .code = error->code, .data = (const uint8_t *)error->message,
+                             &(mu_reply){.id = request,
+                                         .code = error->code,
+                                         .data = (const uint8_t *)error->message,
                                          .bytes = strnlen(error->message, MOST_TEXT)});
 }
 
@@ -473,8 +475,9 @@ static mu_status take_message(mu_connection *connection, uint64_t transfer, mu_c
         return MU_OK;
     }
     if (!mu__budget_take(budget, bytes))
-        return mu__error(MU_RESOURCE_EXHAUSTED, "the server holds %zu of at most %zu bytes; call less at one time, or "
-                         "raise max_bytes", budget->used, budget->limit);
+        return mu__error(MU_RESOURCE_EXHAUSTED,
+                         "the server holds %zu of at most %zu bytes; call less at one time, or raise max_bytes",
+                         budget->used, budget->limit);
     call->held = bytes;
     call->message = mu__message_new(bytes);
     if (call->message == NULL)
@@ -503,8 +506,10 @@ static mu_status check_method(const mu_rpc_server *server, const mu_server_call 
         return mu__error(MU_INVALID_ARGUMENT, "the server at %s has no method \"%s\"; it has %zu others",
                          server->address, mu__printable_copy(name, copy), server->methods.n);
     if (!first)
-        return mu__error(MU_FAILED_PRECONDITION, "this request has come before, as call %016llx; a call of \"%s\" is "
-                         "done once, so give each a number of its own", (unsigned long long)call->id, name);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "this request has come before, as call %016llx; a call of \"%s\" is done once, so give each a "
+                         "number of its own",
+                         (unsigned long long)call->id, name);
     return MU_OK;
 }
 
@@ -567,9 +572,14 @@ static mu_status take_call(mu_rpc_server *server, int member, const mu_request *
     const int64_t now = mu__now_ns();
     const bool endless = request->patience_ns > (uint64_t)(MU_FOREVER - now);
     const mu_session *session = &connection->member.session;
-    *call = (mu_server_call){.server = server, .connection = connection, .client = connection->number,
-                             .role = session->role, .version = session->version,
-                             .request = request->id, .begun_ns = now, .next = server->calls,
+    *call = (mu_server_call){.server = server,
+                             .connection = connection,
+                             .client = connection->number,
+                             .role = session->role,
+                             .version = session->version,
+                             .request = request->id,
+                             .begun_ns = now,
+                             .next = server->calls,
                              .deadline_ns = endless ? MU_FOREVER : now + (int64_t)request->patience_ns};
     server->calls = call;
     connection->n_calls++;

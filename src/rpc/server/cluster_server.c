@@ -39,11 +39,12 @@ static const mu_job *choose_job(const mu_cluster_spec *spec, const char *name)
         return &spec->items[0];
     const mu_job *job = name != NULL ? mu__spec_find(spec, name) : NULL;
     if (name == NULL)
-        mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the cluster has %zu jobs, and this process's is not known; give "
-                  ".job_name", spec->n);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_server_new: the cluster has %zu jobs, and this process's is not known; give .job_name", spec->n);
     else if (job == NULL)
-        mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the cluster has no job \"%s\": %s; correct .job_name or add "
-                  "the job", name, mu_cluster_spec_json(spec));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_server_new: the cluster has no job \"%s\": %s; correct .job_name or add the job", name,
+                  mu_cluster_spec_json(spec));
     return job;
 }
 
@@ -53,19 +54,21 @@ static const mu_task *choose_task(const mu_job *job, int index)
         return &job->items[0];
     const mu_task *task = index >= 0 ? mu__job_find(job, index) : NULL;
     if (index < 0)
-        mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the job %s has %zu tasks, and this process's is not known; give "
-                  ".task_index", job->name, job->n);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_server_new: the job %s has %zu tasks, and this process's is not known; give .task_index",
+                  job->name, job->n);
     else if (task == NULL)
-        mu__error(MU_INVALID_ARGUMENT, "mu_server_new: the job %s has no task %d, but %zu others; correct "
-                  ".task_index or the cluster", job->name, index, job->n);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "mu_server_new: the job %s has no task %d, but %zu others; correct .task_index or the cluster",
+                  job->name, index, job->n);
     return task;
 }
 
 // The arguments count more than what the cluster says of this process.
 static const mu_task *own_task(const mu_server_args *args, const mu_cluster_view *view, const mu_job **out)
 {
-    const bool own_job = args->job_name == NULL || (view->task_type != NULL &&
-                                                     strcmp(args->job_name, view->task_type) == 0);
+    const bool own_job =
+        args->job_name == NULL || (view->task_type != NULL && strcmp(args->job_name, view->task_type) == 0);
     const mu_job *job = choose_job(view->spec, args->job_name != NULL ? args->job_name : view->task_type);
     const int index = MU_GIVEN(args, task_index) ? args->task_index : own_job ? view->task_id : -1;
     if (MU_GIVEN(args, task_index) && index < 0) {
@@ -120,8 +123,8 @@ static mu_status fill(mu_server *server, const mu_server_args *args)
         added = mu__function_service_add(server->rpc, kept);
     mu_release(kept);
     if (added == MU_OK)
-        added = mu__server_add(server->rpc, &(mu_rpc_server_register_args){.name = "muster.server.drain", .fn = drain,
-                                                                           .arg = server});
+        added = mu__server_add(
+            server->rpc, &(mu_rpc_server_register_args){.name = "muster.server.drain", .fn = drain, .arg = server});
     return added;
 }
 

@@ -100,15 +100,18 @@ static void send_all(int fd, const char *bytes, size_t n, int64_t deadline_ns)
 
 static void answer(const mu_metrics_http *http, int fd, mu_http asked)
 {
-    static const char *const statuses[] = {[MU_HTTP_METRICS] = "200 OK", [MU_HTTP_NOT_FOUND] = "404 Not Found",
+    static const char *const statuses[] = {[MU_HTTP_METRICS] = "200 OK",
+                                           [MU_HTTP_NOT_FOUND] = "404 Not Found",
                                            [MU_HTTP_NO_METHOD] = "405 Method Not Allowed",
                                            [MU_HTTP_BAD] = "400 Bad Request"};
     const int64_t deadline_ns = mu__deadline_ns(REQUEST_SECONDS);
     mu_text body = {0}, head = {0};
     mu_error_value ignored;
     bool good = asked != MU_HTTP_METRICS || http->writer(http->arg, &body) == MU_OK;
-    good = good && mu__text_put(&head, "HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: "
-                                "%zu\r\nConnection: close\r\n\r\n", statuses[asked], body.n) == MU_OK;
+    good = good && mu__text_put(&head,
+                                "HTTP/1.1 %s\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: "
+                                "%zu\r\nConnection: close\r\n\r\n",
+                                statuses[asked], body.n) == MU_OK;
     mu__error_move(&ignored);
     if (good) {
         send_all(fd, head.items, head.n, deadline_ns);
@@ -184,14 +187,14 @@ static void serve(void *arg)
 
 static mu_status begin(mu_metrics_http *http, int port, mu_runtime *runtime)
 {
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                                  .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    struct sockaddr_in address = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     mu_endpoint at = {.bytes = sizeof address};
     memcpy(&at.address, &address, sizeof address);
     http->listener = mu__system->listen(&at, false);
     if (http->listener < 0 || !mu__system->endpoint(http->listener, false, &at))
-        return mu__error(errno == EADDRINUSE ? MU_ALREADY_EXISTS : mu__errno_code(errno), "metrics cannot be served at "
-                         "127.0.0.1:%d (MUSTER_METRICS_PORT): %s", port, strerror(errno));
+        return mu__error(errno == EADDRINUSE ? MU_ALREADY_EXISTS : mu__errno_code(errno),
+                         "metrics cannot be served at 127.0.0.1:%d (MUSTER_METRICS_PORT): %s", port, strerror(errno));
     http->port = mu__endpoint_port(&at);
     http->poller = mu__system->poller_new();
     if (http->poller < 0 || !mu__system->poller_set(http->poller, http->listener, POLLIN, LISTENER))

@@ -49,8 +49,8 @@ void mu__owner_left(mu_rpc_server *server, mu_connection *connection)
     connection->is_owner = false;
     if (--server->n_owners > 0)
         return;
-    const double seconds = connection->member.session.closed_there ? server->node.heartbeat_seconds
-                                                                   : mu__setting_real(MU_SETTING_TIMEOUT);
+    const double seconds =
+        connection->member.session.closed_there ? server->node.heartbeat_seconds : mu__setting_real(MU_SETTING_TIMEOUT);
     server->orphaned_ns = MU_MAX(mu__deadline_ns(seconds), mu__now_ns() + LEAST_GRACE_NS);
     if (server->owner_left != NULL)
         server->owner_left(server->owner_left_arg);

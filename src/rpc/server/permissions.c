@@ -54,9 +54,10 @@ mu_status mu__permission_check(mu_role role, int version, const char *method)
     if (mu__is_permitted(role, version, method))
         return MU_OK;
     if (!has_proven(version))
-        return mu__error(MU_PERMISSION_DENIED, "a client that speaks version %d of the wire, which has no roles, may "
-                         "not call \"%s\"; start it again with this version of Muster", version,
-                         mu__printable_copy(method, copy));
+        return mu__error(MU_PERMISSION_DENIED,
+                         "a client that speaks version %d of the wire, which has no roles, may not call \"%s\"; start "
+                         "it again with this version of Muster",
+                         version, mu__printable_copy(method, copy));
     return mu__error(MU_PERMISSION_DENIED, "a client with the role \"%s\" may not call \"%s\"", mu__role_name(role),
                      mu__printable_copy(method, copy));
 }

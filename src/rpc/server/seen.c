@@ -12,7 +12,7 @@
 
 enum { MOST_CLIENTS = 8192, MOST_WAITING = 4096, MOST_REQUESTS = 1 << 18, MOST_ELEMENTS = 1 << 18, HEAD = 3 };
 #define MOST_BYTES ((size_t)1 << 30)
-#define LOOK_NS 1000000000
+#define LOOK_NS    1000000000
 
 static void drop_answer(mu_seen *seen, mu_seen_client *client, mu_seen_request *request)
 {
@@ -140,9 +140,11 @@ static void drop_most(mu_seen *seen)
 {
     mu_seen_client *client;
     if (is_above_limits(seen) && !seen->warned)
-        mu__log(MU_LOG_WARNING, "clients of a store have not acknowledged %zu bytes of answers, with %zu elements of "
-                "lists; the answers of the client that was silent for longest are dropped: if it repeats a request, it "
-                "is told only that the request was done", seen->bytes, seen->n_elements);
+        mu__log(MU_LOG_WARNING,
+                "clients of a store have not acknowledged %zu bytes of answers, with %zu elements of lists; the "
+                "answers of the client that was silent for longest are dropped: if it repeats a request, it is told "
+                "only that the request was done",
+                seen->bytes, seen->n_elements);
     seen->warned |= is_above_limits(seen);
     while (is_above_limits(seen) && (client = longest_silent(seen)) != NULL)
         drop_answers(seen, client, false);
@@ -219,8 +221,8 @@ void mu__seen_done(mu_seen *seen, int64_t client, int64_t number, int64_t sequen
     *request = (mu_seen_request){.number = number};
     if (!may_keep(answer, &bytes, &n_elements))
         return;
-    *request = (mu_seen_request){.number = number, .sequence = sequence, .answer = mu_retain(answer), .bytes = bytes,
-                                 .n_elements = n_elements};
+    *request = (mu_seen_request){
+        .number = number, .sequence = sequence, .answer = mu_retain(answer), .bytes = bytes, .n_elements = n_elements};
     known->n_answers += answer != NULL;
     seen->bytes += bytes;
     seen->n_elements += n_elements;

@@ -71,8 +71,13 @@ static int64_t on_step(mu_node *node, int64_t now)
     return mu__server_overdue(server, now);
 }
 
-static const mu_membership clients = {.name = "RPC clients", .admit = admit, .joined = joined,
-                                      .asked = mu__server_asked, .left = left, .lost = lost, .on_step = on_step};
+static const mu_membership clients = {.name = "RPC clients",
+                                      .admit = admit,
+                                      .joined = joined,
+                                      .asked = mu__server_asked,
+                                      .left = left,
+                                      .lost = lost,
+                                      .on_step = on_step};
 
 // ---- The thread that drives the node ------------------------------------------------------------
 
@@ -115,9 +120,9 @@ static void drive(void *arg)
 
 static mu_status check_not_started(const mu_rpc_server *server, const char *function)
 {
-    return !server->started ? MU_OK
-                            : mu__error(MU_FAILED_PRECONDITION, "%s: the server at %s was started before", function,
-                                        server->wanted);
+    return !server->started
+               ? MU_OK
+               : mu__error(MU_FAILED_PRECONDITION, "%s: the server at %s was started before", function, server->wanted);
 }
 
 // What clients use. A node that chooses its port listens on the loopback alone without a key (listen.c), whatever host
@@ -141,16 +146,18 @@ static mu_status listen_now(mu_rpc_server *server)
         mu__node_step(node, mu__now_ns() + LISTEN_NS);
     MU_TRY(mu__error_raise(&node->failure));
     if (!node->listens)
-        return mu__error(MU_DEADLINE_EXCEEDED, "the server cannot listen at %s after %g s; look at the name's "
-                         "resolution on this host", server->wanted, START_SECONDS);
+        return mu__error(MU_DEADLINE_EXCEEDED,
+                         "the server cannot listen at %s after %g s; look at the name's resolution on this host",
+                         server->wanted, START_SECONDS);
     server->address = address_of(server, any_port);
     return server->address != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
 }
 
 static mu_status begin(mu_rpc_server *server)
 {
-    const mu_rpc_greeting own = {.credits = server->credits, .heartbeat = server->node.heartbeat_seconds,
-                                .most_bytes = (int64_t)server->budget.limit};
+    const mu_rpc_greeting own = {.credits = server->credits,
+                                 .heartbeat = server->node.heartbeat_seconds,
+                                 .most_bytes = (int64_t)server->budget.limit};
     mu__rpc_greet(&own, server->node.own.greeting, sizeof server->node.own.greeting);
     MU_TRY(mu__node_start(&server->node));
     MU_TRY(listen_now(server));
@@ -254,8 +261,10 @@ mu_status mu_rpc_server_stop(mu_rpc_server *server)
     if (server->stopping)
         return MU_OK;
     if (mu__server_runs_here(server))
-        return mu__error(MU_FAILED_PRECONDITION, "mu_rpc_server_stop: a function that the server at %s runs calls it, "
-                         "but it waits until that has returned; call it on another thread", server->wanted);
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "mu_rpc_server_stop: a function that the server at %s runs calls it, but it waits until that "
+                         "has returned; call it on another thread",
+                         server->wanted);
     server->started = true;
     if (server->at_stop != NULL)
         server->at_stop(server->at_stop_arg);
@@ -372,10 +381,9 @@ static mu_status make_lists(mu_rpc_server *server, int n_clients)
 static mu_status fill(mu_rpc_server *server, const mu_rpc_server_args *args)
 {
     server->runtime = mu__runtime();
-    server->has_lock = pthread_mutex_init(&server->lock, NULL) == 0 &&
-                       pthread_mutex_init(&server->function_lock, NULL) == 0 &&
-                       pthread_mutex_init(&server->owned.lock, NULL) == 0 &&
-                       pthread_cond_init(&server->work, NULL) == 0;
+    server->has_lock =
+        pthread_mutex_init(&server->lock, NULL) == 0 && pthread_mutex_init(&server->function_lock, NULL) == 0 &&
+        pthread_mutex_init(&server->owned.lock, NULL) == 0 && pthread_cond_init(&server->work, NULL) == 0;
     if (!server->has_lock)
         return mu__error(MU_RESOURCE_EXHAUSTED, "mu_rpc_server_new: the system cannot make a lock; free memory");
     server->wanted = mu__strdup(args->address);
@@ -422,8 +430,10 @@ static mu_status check_name(const mu_rpc_server *server, const char *name)
 {
     MU_TRY(mu__need(name, "mu_rpc_server_register: the name"));
     if (*name == '\0' || strlen(name) > MU_RPC_NAME || strncmp(name, "muster.", 7) == 0)
-        return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_server_register: \"%.60s\" cannot be a method's name: it needs 1 "
-                         "to %d bytes and may not begin with \"muster.\"", name, MU_RPC_NAME);
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_rpc_server_register: \"%.60s\" cannot be a method's name: it needs 1 to %d bytes and may "
+                         "not begin with \"muster.\"",
+                         name, MU_RPC_NAME);
     if (mu__server_method(server, name) != NULL)
         return mu__error(MU_INVALID_ARGUMENT, "mu_rpc_server_register: \"%s\" is registered already", name);
     return MU_OK;

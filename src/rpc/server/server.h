@@ -27,9 +27,9 @@ typedef struct mu_call_list {
 typedef struct mu_call_queue {
     mu_object object;
     mu_worker *thread;
-    mu_call_list waiting;  // with the server's lock
-    bool posted;           // with the server's lock: the thread will look at `waiting`
-    pthread_mutex_t lock;  // of `server`; taken before the server's
+    mu_call_list waiting; // with the server's lock
+    bool posted;          // with the server's lock: the thread will look at `waiting`
+    pthread_mutex_t lock; // of `server`; taken before the server's
     bool has_lock;
     mu_rpc_server *server; // NULL: it has stopped
 } mu_call_queue;
@@ -58,22 +58,22 @@ struct mu_server_call {
     mu_call_list *list; // in which it waits; NULL: it runs, or has run
     mu_rpc_server *server;
     mu_connection *connection;
-    uint64_t client;  // connection->number when it came
-    mu_role role;     // of that client, and the version of the wire that it speaks: another may have the slot later
+    uint64_t client; // connection->number when it came
+    mu_role role;    // of that client, and the version of the wire that it speaks: another may have the slot later
     int version;
     uint64_t request; // of the session
     uint64_t id;      // of the client's choice
     int64_t deadline_ns;
-    mu_rpc_entry *entry;       // NULL: the list of methods
+    mu_rpc_entry *entry; // NULL: the list of methods
     int64_t begun_ns;
-    mu_message *message;       // the arguments, from `offset`
+    mu_message *message; // the arguments, from `offset`
     size_t offset;
-    size_t held; // bytes of the budget,
-    size_t reserved; // of these for the answer
-    size_t refused; // of a deferred answer that had no room; 0: it has
-    bool cancelled, overdue; // overdue: because its deadline passed
+    size_t held;                       // bytes of the budget,
+    size_t reserved;                   // of these for the answer
+    size_t refused;                    // of a deferred answer that had no room; 0: it has
+    bool cancelled, overdue;           // overdue: because its deadline passed
     bool deferred, returned, answered; // deferred: the answer comes by mu__call_answer, before or after the return
-    mu_cancellation *cancellation; // while the function runs; borrowed
+    mu_cancellation *cancellation;     // while the function runs; borrowed
     mu_message *reply;
 };
 
@@ -84,7 +84,7 @@ struct mu_rpc_server {
     pthread_mutex_t lock;
     pthread_cond_t work; // a call waits, or the threads shall end
     bool has_lock, started, draining, stopping, said_goodbye, ended;
-    int64_t goodbye_ns;   // when a stopped server no longer waits for its clients to hear of it
+    int64_t goodbye_ns;     // when a stopped server no longer waits for its clients to hear of it
     char *wanted, *address; // as given; with the port that it has
     int max_threads, credits, n_threads, n_idle;
     int n_blocked; // threads whose methods wait for other calls; at most MU_MOST_BLOCKED
@@ -98,7 +98,7 @@ struct mu_rpc_server {
     struct {
         void **items;
         size_t n, capacity;
-    } kept; // objects, retained
+    } kept;                     // objects, retained
     mu_connection *connections; // [node.n_members]
     uint64_t n_clients;
     // [node.n_members]: numbers of the clients that ended their connections last, in a ring. Not in the connection: its
@@ -111,25 +111,25 @@ struct mu_rpc_server {
         struct {
             void (*free)(void *arg);
             void *arg;
-        } *items;
+        } * items;
         size_t n, capacity;
         pthread_mutex_t lock; // held while it is freed; taken before all others
-    } owned; // by coordinators: what is freed when they are gone (owner.c)
-    int n_owners;        // open connections of coordinators
-    int64_t orphaned_ns; // when that happens; MU_FOREVER: there is a coordinator, or there was none
+    } owned;                  // by coordinators: what is freed when they are gone (owner.c)
+    int n_owners;             // open connections of coordinators
+    int64_t orphaned_ns;      // when that happens; MU_FOREVER: there is a coordinator, or there was none
     void (*owner_left)(void *arg);
     void *owner_left_arg;
     struct {
         struct {
             mu_metrics_writer *writer;
             void *arg;
-        } *items;
+        } * items;
         size_t n, capacity;
-    } gauges; // numbers of others, such as the service of variables
+    } gauges;                 // numbers of others, such as the service of variables
     mu_metrics_http *metrics; // NULL: not served
     mu_budget budget;
-    mu_server_call *calls;                  // all
-    mu_call_list waiting;                   // for one of the server's threads
+    mu_server_call *calls; // all
+    mu_call_list waiting;  // for one of the server's threads
 };
 
 static inline mu_rpc_server *mu__server_of(mu_node *node)

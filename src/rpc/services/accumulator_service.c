@@ -124,8 +124,9 @@ static mu_status add(mu_accumulator_list *list, mu_accumulator *made)
     mu_status status = MU_OK;
     pthread_mutex_lock(&list->lock);
     if (find(list, made->resource.name) < list->all.n)
-        status = mu__error(MU_ALREADY_EXISTS, "this server has an accumulator '%s'; delete it first, or choose another "
-                           "name", made->resource.name);
+        status =
+            mu__error(MU_ALREADY_EXISTS, "this server has an accumulator '%s'; delete it first, or choose another name",
+                      made->resource.name);
     else if ((status = mu__accumulator_budget(made, list->budget)) == MU_OK &&
              (status = MU_PUSH(&list->all, made)) == MU_OK)
         mu_retain(made);
@@ -170,7 +171,9 @@ mu_value *mu__accumulator_close(mu_value *arguments, void *arg)
 
 static mu_value *take_from(mu_accumulator *a, int64_t required, double seconds)
 {
-    const mu_accumulator_take_grad_args args = {.size = sizeof args, .accumulator = a, .timeout_seconds = seconds,
+    const mu_accumulator_take_grad_args args = {.size = sizeof args,
+                                                .accumulator = a,
+                                                .timeout_seconds = seconds,
                                                 .num_required = (int)MU_MAX(MU_MIN(required, INT32_MAX), INT32_MIN)};
     if (a->sparse)
         return mu_sparse_accumulator_take_grad_with(&args);
@@ -201,8 +204,9 @@ mu_status mu__accumulator_begin(mu_accumulator *a, int64_t required, double seco
     mu_error_take();
     if (mu__accumulator_count(a, &seen) != MU_OK) // it was closed meanwhile
         return mu_error_code();
-    return mu__error(MU_DEADLINE_EXCEEDED, "accumulator '%s' has %lld of the %lld gradients that a take waits for "
-                     "after %g s; apply more gradients, or raise .timeout_seconds or MUSTER_TIMEOUT",
+    return mu__error(MU_DEADLINE_EXCEEDED,
+                     "accumulator '%s' has %lld of the %lld gradients that a take waits for after %g s; apply more "
+                     "gradients, or raise .timeout_seconds or MUSTER_TIMEOUT",
                      a->resource.name, (long long)seen, (long long)required, limit);
 }
 
@@ -233,8 +237,8 @@ mu_value *mu__accumulator_take_method(mu_value *arguments, void *arg)
     mu_value *result = NULL;
     if (a == NULL && !mu__pending()) {
         mu__error(MU_NOT_FOUND, "this server has no accumulator '%.200s'", name);
-    } else if (!mu__pending() && (required->dtype != MU_I64 || required->shape.rank != 0 ||
-                                  seconds->dtype != MU_F64 || seconds->shape.rank != 0)) {
+    } else if (!mu__pending() && (required->dtype != MU_I64 || required->shape.rank != 0 || seconds->dtype != MU_F64 ||
+                                  seconds->shape.rank != 0)) {
         mu__error(MU_INVALID_ARGUMENT, "a take needs an int64 and a float64 scalar");
     } else if (!mu__pending()) {
         result = take_here(a, mu_tensor_item_int(required, 0), mu_tensor_item(seconds, 0));

@@ -31,10 +31,10 @@ typedef struct service {
         size_t n, capacity;
     } variables;
     size_t n_created, bytes;
-    mu_table_service *tables; // retained; NULL: of a store, where they are a part of their own
-    mu_kept *kept;            // retained
+    mu_table_service *tables;          // retained; NULL: of a store, where they are a part of their own
+    mu_kept *kept;                     // retained
     mu_accumulator_list *accumulators; // owned
-    mu_rpc_server *server; // borrowed: it owns this; NULL: of a store
+    mu_rpc_server *server;             // borrowed: it owns this; NULL: of a store
 } service;
 
 static size_t bytes_of(const mu_variable *variable) { return mu__spec_bytes(&variable->resource.spec); }
@@ -84,8 +84,9 @@ static size_t find(const service *s, const char *name)
 static mu_status no_room(const service *s, const char *name, size_t bytes)
 {
     char kept[MU_HOLDERS_TEXT];
-    return mu__error(MU_RESOURCE_EXHAUSTED, "variable '%s' of %zu bytes does not fit: %s; add servers, or split the "
-                     "variable", name, bytes, mu__holders_largest(&s->kept->budget, kept));
+    return mu__error(MU_RESOURCE_EXHAUSTED,
+                     "variable '%s' of %zu bytes does not fit: %s; add servers, or split the variable", name, bytes,
+                     mu__holders_largest(&s->kept->budget, kept));
 }
 
 static mu_status add_variable(service *s, const char *name, mu_tensor *value)
@@ -300,8 +301,7 @@ static void note_torn(const mu_node *node, mu_resource *const *resources, mu_sta
 }
 
 // An op that waits gives its place to another call.
-static mu_status apply_node(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources,
-                            mu_tensor **out)
+static mu_status apply_node(const mu_node *node, mu_tensor *const *in, mu_resource *const *resources, mu_tensor **out)
 {
     if (without_copying(node, in, resources[0], out))
         return mu_error_code();
@@ -328,16 +328,18 @@ static mu_status begin_change(const mu_node *node, mu_tensor *const *in, mu_reso
                                  mu__accumulator_seconds(node->op, node->attrs));
 }
 
-static mu_value *apply_op(const mu_graph *graph, const mu_node *node, const mu_value *inputs,
-                          mu_tensor **in, mu_tensor **out)
+static mu_value *apply_op(const mu_graph *graph, const mu_node *node, const mu_value *inputs, mu_tensor **in,
+                          mu_tensor **out)
 {
     mu_resource *resources[MU_MAX_INTS];
     if (mu_value_count(inputs) != node->n_in)
         mu__error(MU_INVALID_ARGUMENT, "%s takes %d tensors; %d were sent", node->op->name, node->n_in,
                   mu_value_count(inputs));
     else if (node->n_resources > (int)MU_COUNT(resources))
-        mu__error(MU_INVALID_ARGUMENT, "%s was sent for %d variables; a server applies an op to at most %d: divide the "
-                  "variables among several ops", node->op->name, node->n_resources, (int)MU_COUNT(resources));
+        mu__error(MU_INVALID_ARGUMENT,
+                  "%s was sent for %d variables; a server applies an op to at most %d: divide the variables among "
+                  "several ops",
+                  node->op->name, node->n_resources, (int)MU_COUNT(resources));
     if (mu__pending())
         return NULL;
     for (int i = 0; i < node->n_in; i++)
@@ -367,8 +369,7 @@ static mu_value *apply(mu_value *arguments, void *arg)
     mu_tensor **in = node != NULL ? mu__calloc((size_t)node->n_in + 1, sizeof *in) : NULL;
     mu_tensor **out = node != NULL ? mu__calloc((size_t)node->n_out + 1, sizeof *out) : NULL;
     const mu_value *inputs = node != NULL ? mu_value_at(arguments, 1) : NULL;
-    mu_value *result =
-        in != NULL && out != NULL && inputs != NULL ? apply_op(graph, node, inputs, in, out) : NULL;
+    mu_value *result = in != NULL && out != NULL && inputs != NULL ? apply_op(graph, node, inputs, in, out) : NULL;
     mu__free(in);
     mu__free(out);
     mu_release(graph);
@@ -400,8 +401,8 @@ static mu_status gather_into(void *elements, void *arg)
 {
     const gathering *g = arg;
     if (g->row_bytes > 0)
-        mu__gather_rows(&g->ids, 0, g->from, g->table->spec.shape.dims[0], g->row_bytes, elements,
-                        g->ids.shape.dims[0], 1);
+        mu__gather_rows(&g->ids, 0, g->from, g->table->spec.shape.dims[0], g->row_bytes, elements, g->ids.shape.dims[0],
+                        1);
     return MU_OK;
 }
 
@@ -437,9 +438,10 @@ static mu_status check_ids(const mu_tensor *ids, const mu_resource *table)
         return mu_error_code();
     if ((ids->dtype == MU_I32 || ids->dtype == MU_I64) && ids->shape.rank == 1 && table->spec.shape.rank >= 1)
         return MU_OK;
-    return mu__error(MU_INVALID_ARGUMENT, "rows of '%s' of rank %d are requested by a tensor of %s of rank %d; the "
-                     "indices must be a vector of int32 or int64, and the variable needs rows", table->name,
-                     table->spec.shape.rank, mu_dtype_name(ids->dtype), ids->shape.rank);
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "rows of '%s' of rank %d are requested by a tensor of %s of rank %d; the indices must be a vector "
+                     "of int32 or int64, and the variable needs rows",
+                     table->name, table->spec.shape.rank, mu_dtype_name(ids->dtype), ids->shape.rank);
 }
 
 // Sends the requested rows and never the table.
@@ -559,12 +561,8 @@ static const mu_store_method methods[] = {{.name = "muster.variable.create", .fn
 
 mu_accumulator_list *mu__service_accumulators(void *s) { return ((service *)s)->accumulators; }
 
-const mu_store_part mu__variables_part = {.name = "variables",
-                                          .make = make,
-                                          .n_methods = MU_COUNT(methods),
-                                          .methods = methods,
-                                          .save = save,
-                                          .load = load};
+const mu_store_part mu__variables_part = {
+    .name = "variables", .make = make, .n_methods = MU_COUNT(methods), .methods = methods, .save = save, .load = load};
 
 mu_status mu__service_add(mu_rpc_server *server, mu_kept *kept)
 {

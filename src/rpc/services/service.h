@@ -122,7 +122,7 @@ typedef struct mu_remote_call {
     mu_rpc_client *client;
     mu_remote_subject subject;
     mu_value *arguments;
-    double seconds; // that it may take; 0: the client's usual time
+    double seconds;           // that it may take; 0: the client's usual time
     const mu_wire_need *need; // as of mu__client_call_since
     // If mu__remote_calls fails, as it does if the thread is cancelled, the call has ended at the server too when it
     // returns, and changes nothing afterwards. `leaves` ends that wait (mu__result_settle).

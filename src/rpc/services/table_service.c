@@ -18,7 +18,7 @@ struct mu_table_service {
     struct {
         mu_table **items;
         size_t n, capacity;
-    } tables; // retained
+    } tables;      // retained
     mu_kept *kept; // retained: the tables' budget
 };
 
@@ -278,7 +278,8 @@ static bool read_rows(const mu_value *arguments, int first, const mu_table *tabl
         check_tensor(mu_at(arguments, first + 2), (mu_dtype)o->dtype, &values, table, "rows") != MU_OK ||
         check_tensor(mu_at(arguments, first + 3), MU_F32, &slots, table, "slots") != MU_OK)
         return false;
-    *out = (mu_table_rows){.n = n, .keys = (void *)(uintptr_t)mu__host_read(keys),
+    *out = (mu_table_rows){.n = n,
+                           .keys = (void *)(uintptr_t)mu__host_read(keys),
                            .about = (void *)(uintptr_t)mu__host_read(mu_at(arguments, first + 1)),
                            .values = (void *)(uintptr_t)mu__host_read(mu_at(arguments, first + 2)),
                            .slots = (void *)(uintptr_t)mu__host_read(mu_at(arguments, first + 3))};
@@ -342,8 +343,7 @@ static mu_status load(void *part, const char *name, mu_value *value)
     mu_table_rows rows;
     char *table_name = NULL;
     (void)name;
-    if (read_options(value, &options) != MU_OK ||
-        mu__argument_name(value, "an embedding table", &table_name) != MU_OK)
+    if (read_options(value, &options) != MU_OK || mu__argument_name(value, "an embedding table", &table_name) != MU_OK)
         return mu_error_code();
     pthread_mutex_lock(&s->lock);
     const bool first = find(s, table_name) == s->tables.n;
@@ -378,21 +378,14 @@ static void *make(mu_kept *kept)
     return NULL;
 }
 
-static const mu_store_method methods[] = {{.name = "muster.table.create", .fn = create},
-                                          {.name = "muster.table.delete", .fn = delete_one},
-                                          {.name = "muster.table.lookup", .writer = lookup},
-                                          {.name = "muster.table.update", .fn = update},
-                                          {.name = "muster.table.state", .fn = state},
-                                          {.name = "muster.table.clear", .fn = clear},
-                                          {.name = "muster.table.export", .fn = export},
-                                          {.name = "muster.table.import", .fn = import}};
+static const mu_store_method methods[] = {
+    {.name = "muster.table.create", .fn = create},     {.name = "muster.table.delete", .fn = delete_one},
+    {.name = "muster.table.lookup", .writer = lookup}, {.name = "muster.table.update", .fn = update},
+    {.name = "muster.table.state", .fn = state},       {.name = "muster.table.clear", .fn = clear},
+    {.name = "muster.table.export", .fn = export},     {.name = "muster.table.import", .fn = import}};
 
-const mu_store_part mu__tables_part = {.name = "tables",
-                                       .make = make,
-                                       .n_methods = MU_COUNT(methods),
-                                       .methods = methods,
-                                       .save = save,
-                                       .load = load};
+const mu_store_part mu__tables_part = {
+    .name = "tables", .make = make, .n_methods = MU_COUNT(methods), .methods = methods, .save = save, .load = load};
 
 mu_table_service *mu__table_service_add(mu_rpc_server *server, mu_kept *kept)
 {

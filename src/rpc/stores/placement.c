@@ -7,26 +7,26 @@
 
 #include "base/system.h"
 
-#define PAUSE_NS         20000000
-#define PROMOTE_PAUSE_NS 2000000
-#define POLLS_PER_LEASE 3
+#define PAUSE_NS              20000000
+#define PROMOTE_PAUSE_NS      2000000
+#define POLLS_PER_LEASE       3
 #define MOST_RESTORE_PAUSE_NS 1000000000
-#define SAID_AGAIN_NS 10000000000
-#define MOST_COPY_PAUSE 64 // heartbeats
+#define SAID_AGAIN_NS         10000000000
+#define MOST_COPY_PAUSE       64       // heartbeats
 enum { NOBODY = -1, FIRST_POLLS = 3 }; // a lease begins with the second
 
 // What is known of a server.
 typedef struct server_view {
-    mu_rpc_client *client; // retained
-    uint64_t process;      // that is connected now; 0: none
-    uint64_t last_process; // that is connected, or was the last
-    int64_t came_ns;       // when that connected first
-    bool gone;             // the process before that has ended its connection, and its address refuses new ones
-    mu_rpc_result *poll;   // owned
+    mu_rpc_client *client;     // retained
+    uint64_t process;          // that is connected now; 0: none
+    uint64_t last_process;     // that is connected, or was the last
+    int64_t came_ns;           // when that connected first
+    bool gone;                 // the process before that has ended its connection, and its address refuses new ones
+    mu_rpc_result *poll;       // owned
     int64_t polled, confirmed; // number of the last question; of the last that was answered
-    int n_answered;        // by this process
+    int n_answered;            // by this process
     int64_t asked_ns;
-    int64_t promised_ns;   // its primaries without copies may answer until then
+    int64_t promised_ns; // its primaries without copies may answer until then
 } server_view;
 
 // What was decided for a store.
@@ -35,24 +35,24 @@ typedef struct store_view {
     int64_t led_epoch;         // of the order that made the primary what it is
     int primary, copy;
     uint64_t primary_process, copy_process;
-    bool complete, lost;       // lost: nobody has it
-    bool promoting;            // the copy was ordered to take over; it refuses its primary from then on
-    bool stuck;                // the primary does not reach its copy
-    int slow;                  // the last server that was there and never had everything as its copy; NOBODY: none
-    int64_t slow_ns;           // since when that is known
-    int64_t copy_pause_ns;     // before the next copy is begun
-    bool goes_back;            // to the snapshot, because others have been ordered to
-    mu_order order;            // on its way, if there is a result
-    int ordered;               // server to which it went
+    bool complete, lost;   // lost: nobody has it
+    bool promoting;        // the copy was ordered to take over; it refuses its primary from then on
+    bool stuck;            // the primary does not reach its copy
+    int slow;              // the last server that was there and never had everything as its copy; NOBODY: none
+    int64_t slow_ns;       // since when that is known
+    int64_t copy_pause_ns; // before the next copy is begun
+    bool goes_back;        // to the snapshot, because others have been ordered to
+    mu_order order;        // on its way, if there is a result
+    int ordered;           // server to which it went
     uint64_t ordered_process;
-    mu_rpc_result *result;     // owned
-    mu_rpc_result *cut;        // owned; of a cut in progress
+    mu_rpc_result *result; // owned
+    mu_rpc_result *cut;    // owned; of a cut in progress
     bool cut_done;
     int64_t cut_at, written_at; // sequence number of that cut; of the last that all stores have written
     int64_t retry_ns;
-    mu_restores restores;      // the times that it was ordered back to a snapshot
-    int n_unheard;             // of those, the last ones that it may have followed or not
-    mu_status not_back;        // why it could not, as the log last said, and when; MU_OK: the log has not said it
+    mu_restores restores; // the times that it was ordered back to a snapshot
+    int n_unheard;        // of those, the last ones that it may have followed or not
+    mu_status not_back;   // why it could not, as the log last said, and when; MU_OK: the log has not said it
     int64_t not_back_ns;
 } store_view;
 
@@ -68,7 +68,7 @@ struct mu_placement {
     void (*changed)(void *arg);
     void *changed_arg;
     // Snapshots.
-    int64_t known_cut; // the highest number of one that any server or this process knows
+    int64_t known_cut;    // the highest number of one that any server or this process knows
     int64_t cut, written; // the last begun; the last that all stores have written, 0: none
     bool cutting, restoring;
     int64_t restore_due_ns, restore_pause_ns; // before the next attempt to go back, after one that a server refused
@@ -174,8 +174,9 @@ static void note_lost(mu_placement *p, int number, int64_t epoch, int64_t lost)
         return;
     p->numbers.updates_lost += MU_MIN(lost - known, INT64_MAX - p->numbers.updates_lost);
     at->lost = lost;
-    mu__log(MU_LOG_WARNING, "store %d: %lld updates that were acknowledged are lost; its variables are those of the "
-            "snapshot", number, (long long)lost);
+    mu__log(MU_LOG_WARNING,
+            "store %d: %lld updates that were acknowledged are lost; its variables are those of the snapshot", number,
+            (long long)lost);
 }
 
 // The last time that the primary of a store went back, as it knows: by the order that it follows, or by the list that
@@ -300,21 +301,22 @@ static void note_goes_back(mu_placement *p, int number)
     const int64_t forgotten = store->restores.forgotten;
     mu__restores_add(&store->restores, store->epoch, store->written_at);
     if (forgotten == 0 && store->restores.forgotten != 0)
-        mu__log(MU_LOG_WARNING, "store %d has gone back to snapshots more than %d times: a lost update is not counted "
-                "if only clients know of it that have not called the store since the first", number,
-                MU_MOST_RESTORES);
+        mu__log(MU_LOG_WARNING,
+                "store %d has gone back to snapshots more than %d times: a lost update is not counted if only clients "
+                "know of it that have not called the store since the first",
+                number, MU_MOST_RESTORES);
 }
 
 static void send_order(mu_placement *p, int number, mu_order order, int server, int copy)
 {
     store_view *store = &p->stores[number];
     const uint64_t copy_process = copy != NOBODY ? p->servers[copy].process : 0;
-    const int64_t head[MU_N_LEAD] = {number, ++p->epoch, order, store->copy_epoch,
-                                     (int64_t)p->servers[server].process, (int64_t)copy_process, p->written};
-    mu_value *order_value =
-        mu_list(mu__numbers_value(head, MU_N_LEAD),
-                mu__text_value(copy != NOBODY ? mu__client_address(p->servers[copy].client) : ""),
-                mu__text_value(p->folder), mu__restores_value(&store->restores), MU_END);
+    const int64_t head[MU_N_LEAD] = {
+        number,    ++p->epoch, order, store->copy_epoch, (int64_t)p->servers[server].process, (int64_t)copy_process,
+        p->written};
+    mu_value *order_value = mu_list(mu__numbers_value(head, MU_N_LEAD),
+                                    mu__text_value(copy != NOBODY ? mu__client_address(p->servers[copy].client) : ""),
+                                    mu__text_value(p->folder), mu__restores_value(&store->restores), MU_END);
     store->result = mu__client_call(p->servers[server].client, "muster.store.lead", order_value,
                                     order_seconds(p, order), p->changed, p->changed_arg);
     if (store->result == NULL)
@@ -341,8 +343,9 @@ static void note_order(mu_placement *p, int number, int from)
     store_view *store = &p->stores[number];
     if (store->order == MU_ORDER_PROMOTE) {
         p->numbers.failovers++;
-        mu__log(MU_LOG_WARNING, "parameter server %d is lost: parameter server %d takes over with its copy of store %d "
-                "(epoch %lld)", from, store->ordered, number, (long long)store->epoch);
+        mu__log(MU_LOG_WARNING,
+                "parameter server %d is lost: parameter server %d takes over with its copy of store %d (epoch %lld)",
+                from, store->ordered, number, (long long)store->epoch);
         store->copy = NOBODY;
         store->complete = false;
         forget_slow(store); // the next copy is on another server
@@ -352,8 +355,10 @@ static void note_order(mu_placement *p, int number, int from)
         store->n_unheard = 0;
         store->not_back = MU_OK;
         forget_slow(store);
-        mu__log(MU_LOG_WARNING, "store %d is on parameter server %d as snapshot %lld has it; updates acknowledged "
-                "since then are lost, and counted as clients tell", number, store->ordered, (long long)p->written);
+        mu__log(MU_LOG_WARNING,
+                "store %d is on parameter server %d as snapshot %lld has it; updates acknowledged since then are lost, "
+                "and counted as clients tell",
+                number, store->ordered, (long long)p->written);
     }
 }
 
@@ -372,9 +377,10 @@ static void note_no_copy(mu_placement *p, int number, const mu_error_value *erro
 {
     store_view *store = &p->stores[number];
     wait_before_copying(p, store, mu__now_ns());
-    mu__log(MU_LOG_WARNING, "store %d has no copy, because parameter server %d cannot begin one; the next is begun in "
-            "%.0f s, or when a server starts: %s", number, store->primary, (double)store->copy_pause_ns / 1e9,
-            error->message);
+    mu__log(MU_LOG_WARNING,
+            "store %d has no copy, because parameter server %d cannot begin one; the next is begun in %.0f s, or when "
+            "a server starts: %s",
+            number, store->primary, (double)store->copy_pause_ns / 1e9, error->message);
 }
 
 // A snapshot that a server cannot read now, such as one in a folder that is not mounted, may be there later. Whoever is
@@ -492,8 +498,10 @@ static void report_lost(mu_placement *p, int number, int64_t now)
     if (server == NOBODY || (store->lost && is_there(p, store->ordered, store->ordered_process)))
         return;
     if (!store->lost)
-        mu__log(MU_LOG_ERROR, "store %d is lost: parameter server %d is gone, and there is neither a copy nor a "
-                "snapshot; start the program again, and restore a checkpoint", number, store->primary);
+        mu__log(MU_LOG_ERROR,
+                "store %d is lost: parameter server %d is gone, and there is neither a copy nor a snapshot; start the "
+                "program again, and restore a checkpoint",
+                number, store->primary);
     store->lost = true;
     send_order(p, number, MU_ORDER_LOST, server, NOBODY);
 }
@@ -538,8 +546,9 @@ static void take_copy_away(mu_placement *p, int number, int64_t now)
             store->stuck ? "does not follow its primary" : "is lost");
     if (there && !store->complete) {
         wait_before_copying(p, store, now);
-        mu__log(MU_LOG_WARNING, "store %d: its copy never had everything; the next is begun in %.0f s, or when a "
-                "server starts", number, (double)store->copy_pause_ns / 1e9);
+        mu__log(MU_LOG_WARNING,
+                "store %d: its copy never had everything; the next is begun in %.0f s, or when a server starts", number,
+                (double)store->copy_pause_ns / 1e9);
     }
     send_order(p, number, MU_ORDER_CONTINUE, store->primary, NOBODY);
 }
@@ -606,10 +615,10 @@ static void begin_cut(mu_placement *p)
         store_view *store = &p->stores[i];
         const int64_t head[4] = {i, store->epoch, (int64_t)store->primary_process, p->cut};
         store->cut_done = false;
-        store->cut = mu__client_call(p->servers[store->primary].client, "muster.store.cut",
-                                     mu_list(mu__numbers_value(head, 4), mu__text_value(p->folder),
-                                             mu__numbers_value(&p->written, 1), MU_END),
-                                     mu__setting_real(MU_SETTING_TIMEOUT), p->changed, p->changed_arg);
+        store->cut = mu__client_call(
+            p->servers[store->primary].client, "muster.store.cut",
+            mu_list(mu__numbers_value(head, 4), mu__text_value(p->folder), mu__numbers_value(&p->written, 1), MU_END),
+            mu__setting_real(MU_SETTING_TIMEOUT), p->changed, p->changed_arg);
     }
 }
 

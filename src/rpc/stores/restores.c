@@ -82,7 +82,8 @@ mu_status mu__restores_of(const mu_value *value, int64_t epoch, mu_restores *out
         if (can_be(out, epoch))
             return MU_OK;
     }
-    return mu__error(MU_INVALID_ARGUMENT, "the times that a store went back to snapshots are not an epoch and then at "
-                     "most %d pairs of an epoch and a sequence number, in the order of the epochs, all before %lld",
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "the times that a store went back to snapshots are not an epoch and then at most %d pairs of an "
+                     "epoch and a sequence number, in the order of the epochs, all before %lld",
                      MU_MOST_RESTORES, (long long)epoch);
 }

@@ -70,8 +70,10 @@ int64_t mu__snapshot_write(mu_store *store, int64_t cut, const char *folder)
     int64_t at = -1;
     if (!take_captured(store, cut, &rows, &seen, &at)) {
         if (!mu__pending())
-            mu__error(MU_ABORTED, "store %d does not have cut %lld: it has made a later one, had no memory for it, or "
-                      "is no longer led here", store->number, (long long)cut);
+            mu__error(MU_ABORTED,
+                      "store %d does not have cut %lld: it has made a later one, had no memory for it, or is no longer "
+                      "led here",
+                      store->number, (long long)cut);
         return -1;
     }
     char *path = path_of(store, cut, folder);
@@ -79,8 +81,10 @@ int64_t mu__snapshot_write(mu_store *store, int64_t cut, const char *folder)
     const mu_status status = path != NULL ? mu__rows_write(path, rows, seen, at) : MU_RESOURCE_EXHAUSTED;
     const double seconds = (double)(mu__now_ns() - began_ns) / 1e9;
     if (path != NULL && seconds > SLOW_S)
-        mu__log(MU_LOG_WARNING, "store %d: writing and syncing %s took %.1f s; updates do not wait for it, the next "
-                "snapshot does: give snapshots a faster disk", store->number, path, seconds);
+        mu__log(MU_LOG_WARNING,
+                "store %d: writing and syncing %s took %.1f s; updates do not wait for it, the next snapshot does: "
+                "give snapshots a faster disk",
+                store->number, path, seconds);
     mu__free(path);
     if (status != MU_OK && MU_PLANTED(MU_DEFECT_LOST_SNAPSHOT))
         mu_error_take();

@@ -19,8 +19,7 @@ mu_value *mu__numbers_value(const int64_t *numbers, int n)
 
 mu_status mu__numbers_of(const mu_value *value, int64_t *numbers, int n)
 {
-    const mu_tensor *tensor =
-        value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
+    const mu_tensor *tensor = value != NULL && value->kind == MU_VALUE_TENSOR ? (const mu_tensor *)value->leaf : NULL;
     if (tensor == NULL || tensor->dtype != MU_I64 || tensor->shape.rank != 1 || tensor->shape.dims[0] != n)
         return mu__error(MU_INVALID_ARGUMENT, "a message about a store begins with %d numbers of int64", n);
     memcpy(numbers, mu__host_read(tensor), (size_t)n * sizeof *numbers);
@@ -77,10 +76,11 @@ mu_status mu__part_register(mu_rpc_server *server, const mu_store_part *part, vo
     mu_status status = MU_OK;
     for (int i = 0; i < part->n_methods && status == MU_OK; i++) {
         const mu_store_method *m = &part->methods[i];
-        status = m->writer != NULL
-                     ? mu__server_add_writer(server, m->name, m->writer, object)
-                     : mu__server_add(server, &(mu_rpc_server_register_args){
-                           .name = m->name, .fn = m->fn, .arg = object, .input_signature = m->input});
+        status =
+            m->writer != NULL
+                ? mu__server_add_writer(server, m->name, m->writer, object)
+                : mu__server_add(server, &(mu_rpc_server_register_args){
+                                             .name = m->name, .fn = m->fn, .arg = object, .input_signature = m->input});
     }
     return status;
 }
@@ -419,13 +419,13 @@ mu_value *mu__store_run(mu_change *change, const char *name, mu_value *arguments
 
 static mu_value *record_of(const mu_change *change, bool failed, const char *method, mu_value *arguments)
 {
-    const int64_t head[MU_N_RECORD_STAGED] = {change->sequence, change->ask[MU_ASK_CLIENT],
-                                             change->ask[MU_ASK_REQUEST], change->ask[MU_ASK_OLDEST], change->staged};
+    const int64_t head[MU_N_RECORD_STAGED] = {change->sequence, change->ask[MU_ASK_CLIENT], change->ask[MU_ASK_REQUEST],
+                                              change->ask[MU_ASK_OLDEST], change->staged};
     const bool staged = !failed && mu__staging_record(change->store, change->staged, change->sequence);
     mu_value *numbers = mu__numbers_value(head, staged ? MU_N_RECORD_STAGED : MU_N_RECORD);
     mu_value *name = mu__text_value(failed ? "" : method);
     return failed || staged || arguments == NULL ? mu_list(numbers, name, MU_END)
-                                                : mu_list(numbers, name, arguments, MU_END);
+                                                 : mu_list(numbers, name, arguments, MU_END);
 }
 
 void mu__store_changed(mu_change *change, const char *method, mu_value *arguments, mu_value *answer, bool failed)
@@ -442,8 +442,8 @@ void mu__store_changed(mu_change *change, const char *method, mu_value *argument
                           failed ? 0 : change->sequence, failed ? NULL : answer);
         const bool left_out = failed || (change->blocked != NULL && MU_PLANTED(MU_DEFECT_TAKE_NOT_COPIED));
         mu_value *record = store->copy != NULL ? record_of(change, left_out, method, arguments) : NULL;
-        const bool copied = !change->torn && record != NULL &&
-                            mu__copying_record(store, change->sequence, record) == MU_OK;
+        const bool copied =
+            !change->torn && record != NULL && mu__copying_record(store, change->sequence, record) == MU_OK;
         store->parted |= store->copy != NULL && !copied;
     }
     pthread_mutex_unlock(&store->changing);
@@ -495,8 +495,8 @@ mu_status mu__store_wait(mu_store *store, mu_server_call *call, int64_t sequence
     mu_waiting *waiting = mu__calloc(1, sizeof *waiting);
     if (waiting == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    *waiting = (mu_waiting){.call = call, .sequence = sequence, .since_ns = mu__now_ns(), .code = code,
-                            .body = mu_retain(body)};
+    *waiting = (mu_waiting){
+        .call = call, .sequence = sequence, .since_ns = mu__now_ns(), .code = code, .body = mu_retain(body)};
     *(store->last_waiting != NULL ? &store->last_waiting->next : &store->first_waiting) = waiting;
     store->last_waiting = waiting;
     return MU_OK;

@@ -22,7 +22,7 @@ enum { MU_MOST_STORES = 4096 };
 
 // The primary relies on its copy's answers for this part of the heartbeat after it has asked; the copy, and the
 // coordinator, keep what they promised for a little longer, because clocks differ.
-#define MU_LEASE 0.5
+#define MU_LEASE      0.5
 #define MU_LEASE_KEPT 0.65
 
 // ---- Wire form (docs/rpc.md) --------------------------------------------------------------------
@@ -33,8 +33,17 @@ enum { MU_MOST_STORES = 4096 };
 static inline bool mu__epoch_valid(int64_t epoch) { return epoch >= 0 && epoch <= MU_MOST_EPOCH; }
 
 // Numbers of a request "muster.store.call", and of its answer.
-enum { MU_ASK_STORE, MU_ASK_EPOCH, MU_ASK_CUT, MU_ASK_CLIENT, MU_ASK_REQUEST, MU_ASK_OLDEST, MU_ASK_KNOWN,
-       MU_ASK_KNOWN_EPOCH, MU_N_ASK };
+enum {
+    MU_ASK_STORE,
+    MU_ASK_EPOCH,
+    MU_ASK_CUT,
+    MU_ASK_CLIENT,
+    MU_ASK_REQUEST,
+    MU_ASK_OLDEST,
+    MU_ASK_KNOWN,
+    MU_ASK_KNOWN_EPOCH,
+    MU_N_ASK
+};
 enum { MU_ANSWER_EPOCH, MU_ANSWER_CUT, MU_ANSWER_CODE, MU_ANSWER_SEQUENCE, MU_N_ANSWER };
 enum { MU_NOT_PRIMARY = -1 }; // in the place of a status code: ask another server
 
@@ -46,17 +55,41 @@ typedef enum mu_order {
     MU_ORDER_RESTORE,  // become primary with what the snapshot has
     MU_ORDER_LOST      // tell clients that nobody has it
 } mu_order;
-enum { MU_LEAD_STORE, MU_LEAD_EPOCH, MU_LEAD_ORDER, MU_LEAD_FROM_EPOCH, MU_LEAD_PROCESS, MU_LEAD_COPY_PROCESS,
-       MU_LEAD_CUT, MU_N_LEAD };
+enum {
+    MU_LEAD_STORE,
+    MU_LEAD_EPOCH,
+    MU_LEAD_ORDER,
+    MU_LEAD_FROM_EPOCH,
+    MU_LEAD_PROCESS,
+    MU_LEAD_COPY_PROCESS,
+    MU_LEAD_CUT,
+    MU_N_LEAD
+};
 
 // Numbers of a message from a primary to its copy, "muster.store.copy", and what one is about.
 typedef enum mu_copied { MU_COPIED_BEGIN, MU_COPIED_RESOURCE, MU_COPIED_SEEN, MU_COPIED_RECORDS } mu_copied;
-enum { MU_COPY_STORE, MU_COPY_EPOCH, MU_COPY_PROCESS, MU_COPY_KIND, MU_COPY_POSITION, MU_COPY_SEQUENCE,
-       MU_COPY_COMPLETE, MU_COPY_CUT, MU_N_COPY };
+enum {
+    MU_COPY_STORE,
+    MU_COPY_EPOCH,
+    MU_COPY_PROCESS,
+    MU_COPY_KIND,
+    MU_COPY_POSITION,
+    MU_COPY_SEQUENCE,
+    MU_COPY_COMPLETE,
+    MU_COPY_CUT,
+    MU_N_COPY
+};
 // Numbers of a record: a request that changed something. One that failed has the method "". One whose arguments were
 // staged at the copy has a number more, and no arguments.
-enum { MU_RECORD_SEQUENCE, MU_RECORD_CLIENT, MU_RECORD_REQUEST, MU_RECORD_OLDEST, MU_N_RECORD,
-       MU_RECORD_STAGED = MU_N_RECORD, MU_N_RECORD_STAGED };
+enum {
+    MU_RECORD_SEQUENCE,
+    MU_RECORD_CLIENT,
+    MU_RECORD_REQUEST,
+    MU_RECORD_OLDEST,
+    MU_N_RECORD,
+    MU_RECORD_STAGED = MU_N_RECORD,
+    MU_N_RECORD_STAGED
+};
 // Numbers of "muster.store.ahead", which stages arguments of a large change at the copy under a number. `oldest` is the
 // lowest number that the primary still uses. Number 0 comes with nothing, and only says which that is.
 enum { MU_STAGE_NOTHING = 0 };
@@ -64,8 +97,18 @@ enum { MU_STAGE_STORE, MU_STAGE_EPOCH, MU_STAGE_PROCESS, MU_STAGE_NUMBER, MU_STA
 
 // A row of "muster.store.state". One with MU_ROW_EARLIER in the place of a role is about an earlier time that the store
 // went back to a snapshot: its epoch, the snapshot's sequence number as applied, and how many updates it lost.
-enum { MU_STATE_STORE, MU_STATE_ROLE, MU_STATE_EPOCH, MU_STATE_APPLIED, MU_STATE_COPIED, MU_STATE_COMPLETE,
-       MU_STATE_LOST, MU_STATE_CUT, MU_STATE_STUCK, MU_N_STATE };
+enum {
+    MU_STATE_STORE,
+    MU_STATE_ROLE,
+    MU_STATE_EPOCH,
+    MU_STATE_APPLIED,
+    MU_STATE_COPIED,
+    MU_STATE_COMPLETE,
+    MU_STATE_LOST,
+    MU_STATE_CUT,
+    MU_STATE_STUCK,
+    MU_N_STATE
+};
 enum { MU_ROW_EARLIER = 3 };
 
 // mu__numbers_value makes a vector of int64; mu__numbers_of reads one of exactly n. Errors: INVALID_ARGUMENT.
@@ -86,7 +129,7 @@ int64_t mu__state_rows(const mu_value *answer, const int64_t **rows);
 // each request which is the oldest that it waits for: older ones are forgotten, and refused if they come late.
 typedef struct mu_seen_request {
     int64_t number, sequence; // sequence 0: it was done, and its answer is no longer kept
-    mu_value *answer; // retained; NULL: nothing
+    mu_value *answer;         // retained; NULL: nothing
     size_t bytes, n_elements; // of the answer
 } mu_seen_request;
 
@@ -105,8 +148,8 @@ typedef struct mu_seen {
     uint64_t calls;
     size_t n_requests;
     size_t bytes, n_elements; // of all answers
-    bool warned;     // that answers are dropped which clients may still ask for
-    int64_t look_ns; // when answers of silent clients are looked for next
+    bool warned;              // that answers are dropped which clients may still ask for
+    int64_t look_ns;          // when answers of silent clients are looked for next
     struct {
         mu_seen_client *items;
         size_t n, capacity;
@@ -123,8 +166,7 @@ typedef enum mu_seen_state { MU_SEEN_NEW, MU_SEEN_DONE, MU_SEEN_LATE } mu_seen_s
 // requests or 8192 clients, it forgets the client that was silent for longest, never the one that asks, and its
 // requests with it. Errors: RESOURCE_EXHAUSTED.
 #define MU_SEEN_BYTES ((size_t)64 << 20)
-mu_seen_state mu__seen_find(mu_seen *seen, int64_t client, int64_t number, int64_t oldest,
-                            const mu_seen_request **out);
+mu_seen_state mu__seen_find(mu_seen *seen, int64_t client, int64_t number, int64_t oldest, const mu_seen_request **out);
 mu_status mu__seen_add(mu_seen *seen, int64_t client, int64_t oldest);
 void mu__seen_done(mu_seen *seen, int64_t client, int64_t number, int64_t sequence, mu_value *answer);
 void mu__seen_clear(mu_seen *seen);
@@ -175,7 +217,7 @@ typedef struct mu_waiting {
     mu_server_call *call;
     int64_t sequence, since_ns;
     int64_t code;
-    mu_value *body;    // retained; NULL: nothing
+    mu_value *body; // retained; NULL: nothing
 } mu_waiting;
 
 // Something on its way to the copy.
@@ -206,67 +248,67 @@ typedef struct mu_store {
     void *parts[MU_MOST_PARTS]; // owned
     pthread_mutex_t changing;   // held while a request changes something: changes have one order
     bool has_lock;
-    int64_t begun, applied;     // sequence numbers of the last change that has begun, and that is done
+    int64_t begun, applied; // sequence numbers of the last change that has begun, and that is done
     mu_seen seen;
     mu_waiting *first_waiting, *last_waiting;
     struct mu_blocked *first_blocked; // requests that wait for others' changes, in the order of their arrival
-    int64_t blocked_ns;         // when all of them are tried next; 0: now
+    int64_t blocked_ns;               // when all of them are tried next; 0: now
 
     // As a primary.
-    mu_rpc_client *copy;        // retained; NULL: it has none
+    mu_rpc_client *copy; // retained; NULL: it has none
     uint64_t copy_process;
-    int64_t copied;             // the copy has all up to here
-    bool complete;              // the transfer has ended: answers wait for the copy (as a copy: this process has all)
-    int64_t complete_at;        // sequence number since which they do
+    int64_t copied;               // the copy has all up to here
+    bool complete;                // the transfer has ended: answers wait for the copy (as a copy: this process has all)
+    int64_t complete_at;          // sequence number since which they do
     bool completion_acknowledged; // the copy knows that it has all
-    bool parted;                // the copy lacks a change: nothing is answered until the coordinator gives an order
-    bool replaced;              // likewise, because the copy was ordered to take over
-    bool goes_back;             // the coordinator may give it to another server, as a snapshot has it
+    bool parted;                  // the copy lacks a change: nothing is answered until the coordinator gives an order
+    bool replaced;                // likewise, because the copy was ordered to take over
+    bool goes_back;               // the coordinator may give it to another server, as a snapshot has it
     struct {
         mu_outbound *items;
         size_t n, capacity, first;
-        size_t bytes;         // of those from `first` on
-        size_t taken;         // bytes that the copy has acknowledged since it was made
-        size_t recorded;      // bytes of the changes since then
+        size_t bytes;    // of those from `first` on
+        size_t taken;    // bytes that the copy has acknowledged since it was made
+        size_t recorded; // bytes of the changes since then
     } outbound;
-    bool transferred;           // the copy has the state that the transfer began with
-    bool logged_slow;             // the log has said that the copy slows updates down
-    mu_rpc_result *sending;     // owned
-    size_t n_sending;           // of `outbound` in it
-    int64_t position;           // of the next message (as a copy: of the next one from the primary)
+    bool transferred;                      // the copy has the state that the transfer began with
+    bool logged_slow;                      // the log has said that the copy slows updates down
+    mu_rpc_result *sending;                // owned
+    size_t n_sending;                      // of `outbound` in it
+    int64_t position;                      // of the next message (as a copy: of the next one from the primary)
     int64_t sending_to, sent_ns, retry_ns; // the last sequence number in it; when
-    size_t sending_bytes;       // of `outbound` in it
-    bool sending_large;         // in parts, which show whether the copy is there
-    size_t sent_bytes;          // of a large one: the most that any attempt to send it has sent
-    int64_t part_ns;            // when that was last seen to become more
-    int64_t heard_ns;           // when the copy last answered, took a part of a large message, or was made
-    bool sending_completion;    // it says that the copy has all
-    bool again;                 // the last message was not answered
-    int64_t lease_ns;           // until when the copy's word holds,
-    unsigned lease_link, sent_link; // and through which connection, by mu__client_ended; of the message being sent
+    size_t sending_bytes;                  // of `outbound` in it
+    bool sending_large;                    // in parts, which show whether the copy is there
+    size_t sent_bytes;                     // of a large one: the most that any attempt to send it has sent
+    int64_t part_ns;                       // when that was last seen to become more
+    int64_t heard_ns;                      // when the copy last answered, took a part of a large message, or was made
+    bool sending_completion;               // it says that the copy has all
+    bool again;                            // the last message was not answered
+    int64_t lease_ns;                      // until when the copy's word holds,
+    unsigned lease_link, sent_link;   // and through which connection, by mu__client_ended; of the message being sent
     struct mu_staging *first_staging; // large changes whose arguments the copy gets before them (store_staging.c)
-    int64_t n_staged;           // so far
-    int64_t dropped_staged;     // the last of them that the copy may keep although no change uses it; 0: none
+    int64_t n_staged;                 // so far
+    int64_t dropped_staged;           // the last of them that the copy may keep although no change uses it; 0: none
 
     // As a copy.
-    int64_t led_epoch;          // the last in which another server leads it, as the coordinator says; 0: none
-    uint64_t primary_client;    // the primary's connection
-    int64_t promised_ns;        // not promoted before
-    bool promoting;             // it is to be, from then on
+    int64_t led_epoch;       // the last in which another server leads it, as the coordinator says; 0: none
+    uint64_t primary_client; // the primary's connection
+    int64_t promised_ns;     // not promoted before
+    bool promoting;          // it is to be, from then on
     struct {
         mu_staged_arguments *items;
         size_t n, capacity, bytes;
-        int64_t oldest;         // those below are no longer used
-        char name[16];          // of the holder: the store's number
-        mu_holder holder;       // of the bytes
+        int64_t oldest;   // those below are no longer used
+        char name[16];    // of the holder: the store's number
+        mu_holder holder; // of the bytes
     } staged;
 
     // Snapshots (snapshot.c).
-    int64_t cut;                // the last cut that this store has made
+    int64_t cut;                        // the last cut that this store has made
     mu_value *captured, *captured_seen; // of that cut, until it is written; retained
-    int64_t captured_at;        // its sequence number
-    mu_restores restores;       // while it is primary
-    char not_back[500];         // why this server could not take it back to a snapshot, as clients hear; "": it can
+    int64_t captured_at;                // its sequence number
+    mu_restores restores;               // while it is primary
+    char not_back[500]; // why this server could not take it back to a snapshot, as clients hear; "": it can
 } mu_store;
 
 // All that follow are called with the lock of the stores held, unless they say otherwise.
@@ -300,17 +342,17 @@ mu_status mu__store_load(mu_store *store, const mu_value *row);
 typedef struct mu_change {
     mu_store *store;
     int64_t ask[MU_N_ASK];
-    bool begun, seen; // seen: it was done before
-    bool repeated;    // its primary has done it, and this process has the copy
-    bool torn;        // it failed, and has changed something
-    uint64_t concerns; // hash of the name of what others may wait for; 0: nothing; or MU_CONCERNS_ALL
-    bool waits;       // it failed because others' changes must come first
-    char *waits_for;  // the name of what they change; owned
+    bool begun, seen;                 // seen: it was done before
+    bool repeated;                    // its primary has done it, and this process has the copy
+    bool torn;                        // it failed, and has changed something
+    uint64_t concerns;                // hash of the name of what others may wait for; 0: nothing; or MU_CONCERNS_ALL
+    bool waits;                       // it failed because others' changes must come first
+    char *waits_for;                  // the name of what they change; owned
     const struct mu_blocked *blocked; // its place among those that wait; NULL: it has none yet
-    int64_t since_ns, until_ns; // when the request first came; when it no longer waits
-    mu_value *arguments; // borrowed; NULL: none
-    bool large;          // it waits until the copy has its arguments
-    int64_t staged;      // the number under which the copy gets them; 0: none
+    int64_t since_ns, until_ns;       // when the request first came; when it no longer waits
+    mu_value *arguments;              // borrowed; NULL: none
+    bool large;                       // it waits until the copy has its arguments
+    int64_t staged;                   // the number under which the copy gets them; 0: none
     int64_t sequence;
     int64_t seen_sequence;
     mu_value *seen_answer; // retained
@@ -396,9 +438,9 @@ void mu__staging_end(mu_store *store);
 // An order, and what comes with it.
 typedef struct mu_lead {
     int64_t numbers[MU_N_LEAD];
-    char *copy, *folder;   // the copy's address; the folder of snapshots; "": none
-    bool has_restores;     // coordinators of earlier releases give none
-    mu_restores restores;  // the times before this order that the store went back
+    char *copy, *folder;  // the copy's address; the folder of snapshots; "": none
+    bool has_restores;    // coordinators of earlier releases give none
+    mu_restores restores; // the times before this order that the store went back
 } mu_lead;
 // mu__store_take_lead follows an order. Without the lock. Errors: ABORTED for an order that came late;
 // FAILED_PRECONDITION if the store is not what the order takes it for; UNAVAILABLE while the primary before it may
@@ -427,7 +469,7 @@ struct mu_stores {
     mu_object object;
     mu_rpc_server *server; // borrowed: it owns this
     pthread_mutex_t lock;
-    mu_monitor wake;       // wakes the threads; its lock is taken last
+    mu_monitor wake; // wakes the threads; its lock is taken last
     bool has_lock, ending;
     // A thread keeps the leases and the copies, and never waits for a change; another runs the requests that waited.
     struct mu_stores_thread {
@@ -438,9 +480,9 @@ struct mu_stores {
     } threads[2];
     mu_kept *kept; // retained
     double heartbeat;
-    int64_t cut;           // the highest cut that this process knows of
+    int64_t cut;                    // the highest cut that this process knows of
     int64_t polls[2], polled_ns[2]; // the coordinator's last questions, and when they were answered
-    int64_t lease_ns;      // until when the coordinator replaces no primary without a copy
+    int64_t lease_ns;               // until when the coordinator replaces no primary without a copy
     struct {
         mu_store **items;
         size_t n, capacity;
@@ -448,7 +490,7 @@ struct mu_stores {
     struct {
         mu_rpc_client **items;
         size_t n, capacity;
-    } ended;               // owned; of copies that were taken away, to be released without the lock
+    } ended; // owned; of copies that were taken away, to be released without the lock
 };
 
 // mu__stores_step does what is due and returns when it is due again. Takes the lock. Only where no threads do it.

@@ -59,14 +59,21 @@ mu_status mu__blocked_add(mu_store *store, mu_server_call *call, mu_change *chan
     for (; *last != NULL; last = &(*last)->next)
         n += (*last)->name != NULL;
     if (n >= MOST_BLOCKED && change->waits_for != NULL)
-        return mu__error(MU_RESOURCE_EXHAUSTED, "%d requests wait at store %d for others' changes, which is the "
-                         "limit; let fewer takes wait at a time, or add servers", MOST_BLOCKED, store->number);
+        return mu__error(MU_RESOURCE_EXHAUSTED,
+                         "%d requests wait at store %d for others' changes, which is the limit; let fewer takes wait "
+                         "at a time, or add servers",
+                         MOST_BLOCKED, store->number);
     mu_blocked *blocked = mu__calloc(1, sizeof *blocked);
     if (blocked == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    *blocked = (mu_blocked){.call = call, .method = mu__strdup(method), .name = change->waits_for,
-                      .hash = change->waits_for != NULL ? mu__blocked_hash(change->waits_for) : 0, .due = true,
-                      .staged = change->staged, .since_ns = change->since_ns, .until_ns = change->until_ns};
+    *blocked = (mu_blocked){.call = call,
+                            .method = mu__strdup(method),
+                            .name = change->waits_for,
+                            .hash = change->waits_for != NULL ? mu__blocked_hash(change->waits_for) : 0,
+                            .due = true,
+                            .staged = change->staged,
+                            .since_ns = change->since_ns,
+                            .until_ns = change->until_ns};
     change->waits_for = NULL;
     if (blocked->method == NULL) {
         blocked_free(blocked);

@@ -19,15 +19,15 @@ typedef struct known_change {
 } known_change;
 
 typedef struct store_view {
-    int server;            // believed to be the primary
-    int64_t epoch;         // the highest heard of
-    int64_t known;         // the highest sequence number in an answer of that epoch
+    int server;    // believed to be the primary
+    int64_t epoch; // the highest heard of
+    int64_t known; // the highest sequence number in an answer of that epoch
     // Such numbers of earlier epochs, the last one first. One of them goes with each request, the next one after an
     // answer: the server that heard of one before may be lost before it has told the coordinator.
     known_change before[MOST_KNOWN];
     int n_before, telling;
-    char not_back[500];    // why a server could not take it back to a snapshot, until a primary answers; "": none
-    int not_back_server;   // that said so, and may take it back later
+    char not_back[500];  // why a server could not take it back to a snapshot, until a primary answers; "": none
+    int not_back_server; // that said so, and may take it back later
 } store_view;
 
 // Numbers of requests. A store keeps all requests since the oldest whose answer has not come, so one that waits for
@@ -63,13 +63,13 @@ struct mu_store_request {
     mu_value *arguments; // retained; NULL: none
     size_t numbering;    // of the client's
     int64_t number, deadline_ns, pause_ns, due_ns;
-    int server, tried;   // asked now; how many servers have been asked since the last pause
-    int64_t epoch;       // of the question
+    int server, tried;     // asked now; how many servers have been asked since the last pause
+    int64_t epoch;         // of the question
     mu_rpc_result *result; // owned; NULL: nothing is on its way
     bool done;
-    mu_value *value;     // retained
+    mu_value *value; // retained
     mu_error_value error;
-    char reason[300];    // why the last server did not answer
+    char reason[300];         // why the last server did not answer
     const mu_wire_need *need; // of the call; static
 };
 
@@ -253,10 +253,13 @@ mu_store_request *mu__store_request_new(mu_store_client *client, int store, cons
     mu_store_request *request = mu__calloc(1, sizeof *request);
     if (request == NULL)
         return NULL;
-    *request = (mu_store_request){.client = client, .store = store, .method = method,
-                                  .arguments = mu_retain(arguments), .pause_ns = FIRST_PAUSE_NS,
-                                  .deadline_ns = mu__deadline_ns(seconds > 0 ? seconds
-                                                                              : mu__setting_real(MU_SETTING_TIMEOUT))};
+    *request = (mu_store_request){.client = client,
+                                  .store = store,
+                                  .method = method,
+                                  .arguments = mu_retain(arguments),
+                                  .pause_ns = FIRST_PAUSE_NS,
+                                  .deadline_ns =
+                                      mu__deadline_ns(seconds > 0 ? seconds : mu__setting_real(MU_SETTING_TIMEOUT))};
     pthread_mutex_lock(&client->lock);
     const mu_status status = give_number(client, request);
     request->server = client->stores[store].server;
@@ -294,8 +297,14 @@ static mu_value *question(mu_store_request *request)
     pthread_mutex_lock(&client->lock);
     const store_view *view = &client->stores[request->store];
     const numbering *n = &client->numberings.items[request->numbering];
-    const int64_t ask[MU_N_ASK] = {request->store, view->epoch, client->cut, n->client, request->number, oldest(n),
-                                   view->before[view->telling].sequence, view->before[view->telling].epoch};
+    const int64_t ask[MU_N_ASK] = {request->store,
+                                   view->epoch,
+                                   client->cut,
+                                   n->client,
+                                   request->number,
+                                   oldest(n),
+                                   view->before[view->telling].sequence,
+                                   view->before[view->telling].epoch};
     request->epoch = view->epoch;
     pthread_mutex_unlock(&client->lock);
     mu_value *numbers = mu__numbers_value(ask, MU_N_ASK), *method = mu__text_value(request->method);
@@ -307,9 +316,9 @@ static void send_question(mu_store_request *request, int64_t now)
 {
     mu_error_value error;
     mu_pool *pool = mu_pool_open();
-    request->result = mu__client_call_since(request->client->servers[request->server], request->need,
-                                            "muster.store.call", question(request),
-                                            (double)(request->deadline_ns - now) / 1e9, NULL, NULL);
+    request->result =
+        mu__client_call_since(request->client->servers[request->server], request->need, "muster.store.call",
+                              question(request), (double)(request->deadline_ns - now) / 1e9, NULL, NULL);
     mu_pool_close(pool);
     if (request->result != NULL)
         return;
@@ -360,9 +369,10 @@ static mu_status check_head(const mu_store_request *request, mu_status read, con
     if (read != MU_OK)
         mu_error_take();
     return good ? MU_OK
-                : mu__error(MU_DATA_LOSS, "the answer does not begin with an epoch, a cut and a status; the server "
-                            "must run the same version of Muster (\"%s\" at %s)", request->method,
-                            mu__client_place(request->client->servers[request->server]));
+                : mu__error(MU_DATA_LOSS,
+                            "the answer does not begin with an epoch, a cut and a status; the server must run the same "
+                            "version of Muster (\"%s\" at %s)",
+                            request->method, mu__client_place(request->client->servers[request->server]));
 }
 
 // A server that answers: the primary, which has done it, or another one.
@@ -427,9 +437,10 @@ static void end_late(mu_store_request *request)
     pthread_mutex_lock(&request->client->lock);
     const char *not_back = request->client->stores[request->store].not_back;
     if (*not_back != '\0')
-        mu__error(MU_UNAVAILABLE, "store %d cannot go back to its last snapshot: %s. Make the file readable while the "
-                  "program waits, or start the program again and restore a checkpoint (\"%s\" at %s)", request->store,
-                  not_back, request->method, address);
+        mu__error(MU_UNAVAILABLE,
+                  "store %d cannot go back to its last snapshot: %s. Make the file readable while the program waits, "
+                  "or start the program again and restore a checkpoint (\"%s\" at %s)",
+                  request->store, not_back, request->method, address);
     else
         mu__error(MU_UNAVAILABLE, "no server answers as primary of store %d: %s (\"%s\" at %s)", request->store,
                   request->reason[0] != '\0' ? request->reason : "the time was too short", request->method, address);
@@ -490,8 +501,8 @@ static mu_status begin_call(const char *method, const mu_remote_call *call, wait
     mu_store_client *route = mu__client_routed(call->client, &store);
     if (route == NULL) {
         const double seconds = call->seconds > 0 ? call->seconds : mu__client_timeout(call->client);
-        out->result = mu__give(mu__client_call_since(call->client, call->need, method, call->arguments, seconds, NULL,
-                                                     NULL));
+        out->result =
+            mu__give(mu__client_call_since(call->client, call->need, method, call->arguments, seconds, NULL, NULL));
         return out->result != NULL ? MU_OK : mu_error_code();
     }
     out->request = mu__store_request_new(route, store, method, call->arguments, call->seconds);
@@ -531,9 +542,10 @@ static mu_status end_calls(int n, mu_remote_call *calls, waiting_call *waiting, 
 const char *mu__lost_text(char text[MU_LOST_TEXT], const mu_rpc_client *client)
 {
     const char *task = mu__client_task(client);
-    snprintf(text, MU_LOST_TEXT, "%.60s at %.260s has started again, and its variables and tables are lost; start the "
-             "program again, and restore a checkpoint", task != NULL ? task : "the parameter server",
-             mu__client_address(client));
+    snprintf(text, MU_LOST_TEXT,
+             "%.60s at %.260s has started again, and its variables and tables are lost; start the program again, and "
+             "restore a checkpoint",
+             task != NULL ? task : "the parameter server", mu__client_address(client));
     return text;
 }
 

@@ -9,14 +9,11 @@
 #include "rpc/stores/store.h"
 
 enum { MOST_RECORDS = 256, MOST_RECORD_BYTES = 4 << 20, KEPT_SENT = 64 };
-#define RETRY_NS 5000000
-#define LOOK_NS  20000000
+#define RETRY_NS        5000000
+#define LOOK_NS         20000000
 #define PINGS_PER_LEASE 3
 
-static int64_t lease_ns(const mu_store *store, double part)
-{
-    return (int64_t)(store->stores->heartbeat * part * 1e9);
-}
+static int64_t lease_ns(const mu_store *store, double part) { return (int64_t)(store->stores->heartbeat * part * 1e9); }
 
 // ---- The primary's end --------------------------------------------------------------------------
 
@@ -105,8 +102,9 @@ mu_status mu__copying_record(mu_store *store, int64_t sequence, mu_value *record
     if (store->complete || store->logged_slow || mu__copying_keeps_up(store))
         return MU_OK;
     store->logged_slow = true;
-    mu__log(MU_LOG_WARNING, "store %d: updates come faster than its new copy takes them, so they wait for it until it "
-            "has everything", store->number);
+    mu__log(MU_LOG_WARNING,
+            "store %d: updates come faster than its new copy takes them, so they wait for it until it has everything",
+            store->number);
     return MU_OK;
 }
 
@@ -166,10 +164,9 @@ static mu_status send_next(mu_store *store, int64_t now)
         store->sending_large = store->sending_bytes > MOST_RECORD_BYTES;
         store->sent_bytes = 0;
     }
-    const int64_t head[MU_N_COPY] = {store->number,     store->epoch,
-                                     (int64_t)store->copy_process, last != NULL ? last->kind : MU_COPIED_RECORDS,
-                                     store->position,   store->sending_to,
-                                     store->sending_completion, store->cut};
+    const int64_t head[MU_N_COPY] = {
+        store->number,   store->epoch,      (int64_t)store->copy_process, last != NULL ? last->kind : MU_COPIED_RECORDS,
+        store->position, store->sending_to, store->sending_completion,    store->cut};
     mu_value *message = mu_list(mu__numbers_value(head, MU_N_COPY), body_of(store, n), MU_END);
     store->sent_link = mu__client_ended(store->copy);
     store->sending =
@@ -353,11 +350,11 @@ static mu_status take_body(mu_store *store, const int64_t *head, mu_value *body)
     switch (head[MU_COPY_KIND]) {
     case MU_COPIED_BEGIN: return mu__store_ready(store);
     case MU_COPIED_RESOURCE: return mu__store_load(store, mu_value_at(body, 0));
-    case MU_COPIED_SEEN:
-        return MU_PLANTED(MU_DEFECT_SEEN_LEFT_OUT) ? MU_OK : load_seen(store, mu_value_at(body, 0));
+    case MU_COPIED_SEEN: return MU_PLANTED(MU_DEFECT_SEEN_LEFT_OUT) ? MU_OK : load_seen(store, mu_value_at(body, 0));
     case MU_COPIED_RECORDS: return take_records(store, body);
-    default: return mu__error(MU_INVALID_ARGUMENT, "a copy does not know a message of kind %lld",
-                              (long long)head[MU_COPY_KIND]);
+    default:
+        return mu__error(MU_INVALID_ARGUMENT, "a copy does not know a message of kind %lld",
+                         (long long)head[MU_COPY_KIND]);
     }
 }
 
@@ -372,8 +369,7 @@ static bool expect(mu_store *store, const int64_t *head, int64_t *code)
     if (store->role == MU_STORE_PRIMARY && head[MU_COPY_EPOCH] > store->epoch)
         return false;
     // A primary that has heard of this epoch has stepped down to it, and has nothing.
-    if (head[MU_COPY_KIND] == MU_COPIED_BEGIN &&
-        (head[MU_COPY_EPOCH] > store->epoch || store->role == MU_STORE_NONE)) {
+    if (head[MU_COPY_KIND] == MU_COPIED_BEGIN && (head[MU_COPY_EPOCH] > store->epoch || store->role == MU_STORE_NONE)) {
         mu__store_drop(store);
         store->epoch = head[MU_COPY_EPOCH];
         store->role = MU_STORE_COPY;

@@ -15,8 +15,8 @@ struct mu_staging {
     struct mu_staging *next;
     int64_t number;
     staging_state state;
-    int64_t sequence;      // of the change; 0: it is not made yet
-    mu_value *value;       // retained, until it was sent
+    int64_t sequence; // of the change; 0: it is not made yet
+    mu_value *value;  // retained, until it was sent
     size_t bytes;
     mu_rpc_result *result; // owned; NULL: it is not on its way
 };
@@ -71,8 +71,8 @@ bool mu__staging_wait(mu_store *store, int64_t *number, mu_value *arguments)
 {
     size_t bytes = 0;
     mu_error_value ignored;
-    const bool copied = store->role == MU_STORE_PRIMARY && store->copy != NULL && store->complete && !store->parted &&
-                        !store->replaced;
+    const bool copied =
+        store->role == MU_STORE_PRIMARY && store->copy != NULL && store->complete && !store->parted && !store->replaced;
     struct mu_staging *staging = copied ? *find(store, *number) : NULL;
     if (!copied || arguments == NULL)
         return false;
@@ -262,8 +262,9 @@ mu_value *mu__staging_take(mu_stores *stores, mu_value *arguments)
     if (mu__numbers_of(mu_value_at(arguments, 0), head, MU_N_STAGE) != MU_OK)
         return NULL;
     if (head[MU_STAGE_NUMBER] < MU_STAGE_NOTHING || head[MU_STAGE_NUMBER] == INT64_MAX) {
-        mu__error(MU_INVALID_ARGUMENT, "the arguments that a primary stages have number %lld; give 1 to %lld, or %d "
-                  "with nothing", (long long)head[MU_STAGE_NUMBER], (long long)INT64_MAX - 1, MU_STAGE_NOTHING);
+        mu__error(MU_INVALID_ARGUMENT,
+                  "the arguments that a primary stages have number %lld; give 1 to %lld, or %d with nothing",
+                  (long long)head[MU_STAGE_NUMBER], (long long)INT64_MAX - 1, MU_STAGE_NOTHING);
         return NULL;
     }
     mu_value *value = mu_value_at(arguments, 1);
@@ -296,8 +297,9 @@ mu_value *mu__staging_received(mu_store *store, int64_t number)
     pthread_mutex_unlock(&store->stores->lock);
     if (value != NULL)
         return mu__give(value);
-    mu__error(MU_DATA_LOSS, "this copy of store %d does not have the arguments that its primary has staged under "
-              "number %lld", store->number, (long long)number);
+    mu__error(MU_DATA_LOSS,
+              "this copy of store %d does not have the arguments that its primary has staged under number %lld",
+              store->number, (long long)number);
     return NULL;
 }
 

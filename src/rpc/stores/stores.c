@@ -67,8 +67,10 @@ mu_value *mu__store_refusal(const mu_stores *stores, const mu_store *store, int6
         return mu_list(numbers, MU_END);
     if (code == MU_NOT_PRIMARY)
         return mu_list(numbers, mu__text_value(store->not_back), MU_END);
-    return mu_list(numbers, mu__text_value("the server that had these variables is lost, and nobody has a copy or a "
-                                           "snapshot; start the program again, and restore a checkpoint"), MU_END);
+    return mu_list(numbers,
+                   mu__text_value("the server that had these variables is lost, and nobody has a copy or a snapshot; "
+                                  "start the program again, and restore a checkpoint"),
+                   MU_END);
 }
 
 // With the lock held: answers now, or when the copy has what the answer shows.
@@ -519,12 +521,8 @@ mu_status mu__stores_add(mu_rpc_server *server, mu_kept *kept)
     static const struct {
         const char *name;
         mu_rpc_method *fn;
-    } methods[] = {{"muster.store.call", call_store},
-                   {"muster.store.copy", copy},
-                   {"muster.store.ahead", stage},
-                   {"muster.store.lead", lead},
-                   {"muster.store.cut", cut},
-                   {"muster.store.state", state}};
+    } methods[] = {{"muster.store.call", call_store}, {"muster.store.copy", copy}, {"muster.store.ahead", stage},
+                   {"muster.store.lead", lead},       {"muster.store.cut", cut},   {"muster.store.state", state}};
     mu_stores *stores = mu__new(&stores_type, sizeof *stores);
     if (stores == NULL)
         return MU_RESOURCE_EXHAUSTED;

@@ -33,12 +33,12 @@ static mu_status f_with(const large_args *given)
 }
 #define f(...) f_with(MU_ARGS(large_args, #__VA_ARGS__, __VA_ARGS__))
 
-#define EXPECT_SEEN(call, b, bc, c)       \
-    do {                                  \
-        assert_int_equal(call, MU_OK);    \
-        assert_int_equal(seen_b, b);      \
-        assert_int_equal(seen_bc, bc);    \
-        assert_true(seen_c == (c));       \
+#define EXPECT_SEEN(call, b, bc, c)    \
+    do {                               \
+        assert_int_equal(call, MU_OK); \
+        assert_int_equal(seen_b, b);   \
+        assert_int_equal(seen_bc, bc); \
+        assert_true(seen_c == (c));    \
     } while (0)
 
 static void test_a_zero_that_is_written_counts(void **state)
@@ -56,7 +56,9 @@ static void test_a_zero_that_is_written_counts(void **state)
 static void test_only_names_of_arguments_count(void **state)
 {
     (void)state;
-    const struct { int b, c; } other = {1, 2};
+    const struct {
+        int b, c;
+    } other = {1, 2};
     const int b = 1;
     EXPECT_SEEN(f(b, .text = ".b = 0, .c"), 7, 8, 9);
     EXPECT_SEEN(f(1, .text = "\", .b"), 7, 8, 9);
@@ -75,7 +77,7 @@ static void test_zeroed_structs_name_their_zeros(void **state)
     EXPECT_SEEN(f_with(&args), 7, 8, 9);
     args.given = ".c, .bc";
     EXPECT_SEEN(f_with(&args), 7, 0, 0);
-    args.given = "b, .";  // without a point it is no name
+    args.given = "b, ."; // without a point it is no name
     EXPECT_SEEN(f_with(&args), 7, 8, 9);
     EXPECT_SEEN(f_with(NULL), 7, 8, 9);
 }

@@ -259,7 +259,7 @@ static void test_killed_writers_are_swept(void **state)
     mu_file_writer *file = mu__file_create(path);
     assert_int_equal(count_files(), 2);
     assert_int_equal(mu__file_write(file, "new", 3), MU_OK);
-    mu__temporary_sweep(path);  // the file of a living writer is kept
+    mu__temporary_sweep(path); // the file of a living writer is kept
     assert_int_equal(mu__file_commit(file), MU_OK);
     expect_content("new", 3, 10);
     assert_int_equal(remove_folder(folder), 1);
@@ -269,8 +269,12 @@ static void test_killed_writers_are_swept(void **state)
 static void test_what_may_live_stays(void **state)
 {
     (void)state;
-    static const char *const others[] = {".tmp-12", ".tmp-12-1", ".tmp-0123456789ab", ".tmp-0123456789ab-12",
-                                         ".tmp-0123456789ab-12-x", ".tmp-0123456789abc-12-1",
+    static const char *const others[] = {".tmp-12",
+                                         ".tmp-12-1",
+                                         ".tmp-0123456789ab",
+                                         ".tmp-0123456789ab-12",
+                                         ".tmp-0123456789ab-12-x",
+                                         ".tmp-0123456789abc-12-1",
                                          "x.tmp-0123456789ab-12-1"};
     char kept[sizeof path], whole[sizeof path + 40];
     put("old", 3);

@@ -181,22 +181,10 @@ static void test_exit_codes(void **state)
 {
     (void)state;
     static const struct expected table[] = {
-        {MU_INVALID_ARGUMENT, 64},
-        {MU_DATA_LOSS, 65},
-        {MU_NOT_FOUND, 66},
-        {MU_UNAVAILABLE, 69},
-        {MU_DEADLINE_EXCEEDED, 69},
-        {MU_INTERNAL, 70},
-        {MU_UNKNOWN_ERROR, 70},
-        {MU_RESOURCE_EXHAUSTED, 74},
-        {MU_PERMISSION_DENIED, 77},
-        {MU_UNAUTHENTICATED, 77},
-        {MU_FAILED_PRECONDITION, 78},
-        {MU_UNIMPLEMENTED, 78},
-        {MU_CANCELLED, 1},
-        {MU_ABORTED, 1},
-        {MU_OUT_OF_RANGE, 1},
-        {MU_ALREADY_EXISTS, 1},
+        {MU_INVALID_ARGUMENT, 64},  {MU_DATA_LOSS, 65},       {MU_NOT_FOUND, 66},           {MU_UNAVAILABLE, 69},
+        {MU_DEADLINE_EXCEEDED, 69}, {MU_INTERNAL, 70},        {MU_UNKNOWN_ERROR, 70},       {MU_RESOURCE_EXHAUSTED, 74},
+        {MU_PERMISSION_DENIED, 77}, {MU_UNAUTHENTICATED, 77}, {MU_FAILED_PRECONDITION, 78}, {MU_UNIMPLEMENTED, 78},
+        {MU_CANCELLED, 1},          {MU_ABORTED, 1},          {MU_OUT_OF_RANGE, 1},         {MU_ALREADY_EXISTS, 1},
     };
     for (size_t i = 0; i < MU_COUNT(table); i++) {
         char text[500], wanted[500];

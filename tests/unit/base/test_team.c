@@ -99,7 +99,7 @@ static void test_idle_teams_sleep(void **state)
         mu__team_run(&team, nothing, NULL);
         usleep(100000);
     }
-    assert_in_range(processor_ns() - begin, 0, 8000000);  // of 400 ms; two helpers spin 0.2 ms each, four times
+    assert_in_range(processor_ns() - begin, 0, 8000000); // of 400 ms; two helpers spin 0.2 ms each, four times
 }
 
 typedef struct ladder {

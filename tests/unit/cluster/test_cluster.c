@@ -151,10 +151,10 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(test_case_ps_95_lists),         cluster_test(test_case_ps_95_maps),
-        cluster_test(test_case_ps_95_list_and_map),  cluster_test(test_case_ps_97_union_properties),
-        cluster_test(test_case_ps_98_masters),       cluster_test(test_case_ps_100_sparse),
-        cluster_test(test_wrong_arguments),          cluster_test(test_this_process),
+        cluster_test(test_case_ps_95_lists),        cluster_test(test_case_ps_95_maps),
+        cluster_test(test_case_ps_95_list_and_map), cluster_test(test_case_ps_97_union_properties),
+        cluster_test(test_case_ps_98_masters),      cluster_test(test_case_ps_100_sparse),
+        cluster_test(test_wrong_arguments),         cluster_test(test_this_process),
         cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,10 +5,10 @@
 #include <unistd.h>
 
 #define TWO_WORKERS "{\"cluster\": {\"worker\": [\"a:1\", \"b:1\"]}, \"task\": {\"type\": \"worker\", \"index\": 1}}"
-#define RANK "RANK=2", "WORLD_SIZE=3", "MASTER_ADDR=a", "MASTER_PORT=1"
-#define HOROVOD "HOROVOD_RANK=5", "HOROVOD_SIZE=6", "MASTER_ADDR=a", "MASTER_PORT=1"
-#define MPI "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4"
-#define SLURM "SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=5", "SLURM_STEP_NODELIST=n1", "SLURM_STEP_TASKS_PER_NODE=5"
+#define RANK        "RANK=2", "WORLD_SIZE=3", "MASTER_ADDR=a", "MASTER_PORT=1"
+#define HOROVOD     "HOROVOD_RANK=5", "HOROVOD_SIZE=6", "MASTER_ADDR=a", "MASTER_PORT=1"
+#define MPI         "OMPI_COMM_WORLD_RANK=3", "OMPI_COMM_WORLD_SIZE=4"
+#define SLURM       "SLURM_PROCID=4", "SLURM_STEP_NUM_TASKS=5", "SLURM_STEP_NODELIST=n1", "SLURM_STEP_TASKS_PER_NODE=5"
 
 // A runtime that sees the environment as it is now.
 static int workers_here(void)

@@ -121,9 +121,9 @@ static void pods_become_tasks(void **state)
     const mu_job_labels jobs[] = {{"worker", workers}, {"ps", servers}, {NULL, NULL}};
     cluster = mu_kubernetes_cluster_resolver(jobs, .api_server = url, .credentials = folder, .port = 99,
                                              .namespace_name = "ml");
-    assert_string_equal(spec_of(cluster),
-                        "{\"ps\": [\"[fd00::7]:99\"], \"worker\": [\"10.0.0.1:99\", \"10.0.0.10:99\", "
-                        "\"10.0.0.2:99\"]}");
+    assert_string_equal(
+        spec_of(cluster),
+        "{\"ps\": [\"[fd00::7]:99\"], \"worker\": [\"10.0.0.1:99\", \"10.0.0.10:99\", \"10.0.0.2:99\"]}");
     assert_string_equal(spec_of(pods_of("job-name=empty")), "{}");
 }
 
@@ -157,7 +157,7 @@ static void credentials_count(void **state)
     mu_cluster *cluster = mu_kubernetes_cluster_resolver(.api_server = url, .credentials = "muster-no-such-folder");
     assert_null(spec_of(cluster));
     assert_taken(MU_NOT_FOUND, "token");
-    cluster = mu_kubernetes_cluster_resolver(.api_server = url);  // a certificate that no authority signed
+    cluster = mu_kubernetes_cluster_resolver(.api_server = url); // a certificate that no authority signed
     assert_null(spec_of(cluster));
     assert_taken(MU_UNAVAILABLE, "certificate");
     cluster = mu_kubernetes_cluster_resolver(.api_server = url, .credentials = folder, .namespace_name = "forbidden");

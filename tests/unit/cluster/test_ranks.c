@@ -91,10 +91,8 @@ static void test_mpi(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(test_rank),
-        cluster_test(test_horovod),
-        cluster_test(test_rank_half_set),
-        cluster_test(test_rank_that_cannot_be),
+        cluster_test(test_rank),          cluster_test(test_horovod),
+        cluster_test(test_rank_half_set), cluster_test(test_rank_that_cannot_be),
         cluster_test(test_mpi),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

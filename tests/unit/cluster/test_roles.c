@@ -1,7 +1,7 @@
 // Tests of what a task is in its cluster, and of the clusters that are refused.
 #include "cluster_test.h"
 
-#define WITH_CHIEF "{\"chief\": [\"c:1\"], \"worker\": [\"a:1\", \"b:1\", \"d:1\"], \"evaluator\": [\"e:1\"]}"
+#define WITH_CHIEF    "{\"chief\": [\"c:1\"], \"worker\": [\"a:1\", \"b:1\", \"d:1\"], \"evaluator\": [\"e:1\"]}"
 #define WITHOUT_CHIEF "{\"worker\": [\"a:1\", \"b:1\", \"d:1\"], \"evaluator\": [\"e:1\"]}"
 
 static void test_case_core_140_with_chief(void **state)
@@ -121,9 +121,12 @@ static void test_what_is_fine(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(test_case_core_140_with_chief), cluster_test(test_case_core_140_without_chief),
-        cluster_test(test_parameter_servers),        cluster_test(test_case_ps_34_made_up_job),
-        cluster_test(test_refusals),                 cluster_test(test_what_is_fine),
+        cluster_test(test_case_core_140_with_chief),
+        cluster_test(test_case_core_140_without_chief),
+        cluster_test(test_parameter_servers),
+        cluster_test(test_case_ps_34_made_up_job),
+        cluster_test(test_refusals),
+        cluster_test(test_what_is_fine),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,8 +134,8 @@ static void test_ranks_in_another_order(void **state)
     static const struct {
         const char *procid, *node, *localid;
         int id;
-    } table[] = {{"0", "n9", "0", 2}, {"1", "n10", "0", 0}, {"2", "n9", "1", 3}, {"3", "n10", "1", 1},
-                 {"1", "elsewhere", "0", 1}, {"1", "n10", "9", 1}};
+    } table[] = {{"0", "n9", "0", 2},  {"1", "n10", "0", 0},       {"2", "n9", "1", 3},
+                 {"3", "n10", "1", 1}, {"1", "elsewhere", "0", 1}, {"1", "n10", "9", 1}};
     for (size_t i = 0; i < MU_COUNT(table); i++) {
         ENVIRONMENT("SLURM_STEP_NUM_TASKS=4", "SLURM_STEP_NODELIST=n[9-10]", "SLURM_STEP_TASKS_PER_NODE=2(x2)");
         setenv("SLURM_PROCID", table[i].procid, 1);
@@ -197,11 +197,16 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(test_case_ps_88_host_lists),     cluster_test(test_case_ps_89_tasks_per_node),
-        cluster_test(test_lists_that_cannot_be_read), cluster_test(test_case_ps_91),
-        cluster_test(test_case_ps_92),                cluster_test(test_case_ps_94),
-        cluster_test(test_all_are_workers),           cluster_test(test_ranks_in_another_order),
-        cluster_test(test_tasks_per_host),            cluster_test(test_heterogeneous),
+        cluster_test(test_case_ps_88_host_lists),
+        cluster_test(test_case_ps_89_tasks_per_node),
+        cluster_test(test_lists_that_cannot_be_read),
+        cluster_test(test_case_ps_91),
+        cluster_test(test_case_ps_92),
+        cluster_test(test_case_ps_94),
+        cluster_test(test_all_are_workers),
+        cluster_test(test_ranks_in_another_order),
+        cluster_test(test_tasks_per_host),
+        cluster_test(test_heterogeneous),
         cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

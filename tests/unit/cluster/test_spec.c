@@ -97,7 +97,7 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(test_lists_and_maps),   cluster_test(test_full_map_is_a_list), cluster_test(test_add),
+        cluster_test(test_lists_and_maps),    cluster_test(test_full_map_is_a_list),  cluster_test(test_add),
         cluster_test(test_what_is_not_there), cluster_test(test_json_that_cannot_be), cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 // Tests of TF_CONFIG: what it says, what the constructor and the setters say instead, and when it is read.
 #include "cluster_test.h"
 
-#define JOBS \
+#define JOBS                                               \
     "\"cluster\": {\"ps\": [\"ps0:2222\", \"ps1:2222\"], " \
     "\"worker\": [\"worker0:2222\", \"worker1:2222\", \"worker2:2222\"]}"
 #define TASK(type, index) "\"task\": {\"type\": \"" type "\", \"index\": " index "}"
@@ -145,11 +145,10 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(test_case_ps_82),        cluster_test(test_case_ps_83),
-        cluster_test(test_case_ps_85),        cluster_test(test_case_ps_86),
-        cluster_test(test_loose_types),       cluster_test(test_old_master_is_chief),
-        cluster_test(test_evaluator_outside), cluster_test(test_half_a_task),
-        cluster_test(test_task_that_cannot_be), cluster_test(test_without_memory),
+        cluster_test(test_case_ps_82),        cluster_test(test_case_ps_83),  cluster_test(test_case_ps_85),
+        cluster_test(test_case_ps_86),        cluster_test(test_loose_types), cluster_test(test_old_master_is_chief),
+        cluster_test(test_evaluator_outside), cluster_test(test_half_a_task), cluster_test(test_task_that_cannot_be),
+        cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -20,13 +20,13 @@ static void answer(int connection)
     char request[2048], reply[600];
     const ssize_t n = read(connection, request, sizeof request - 1);
     request[n > 0 ? n : 0] = '\0';
-    const char *body = !strstr(request, "Metadata-Flavor: Google")            ? NULL
+    const char *body = !strstr(request, "Metadata-Flavor: Google")                ? NULL
                        : strstr(request, "/attributes/instance-id ")              ? own_name
                        : strstr(request, "/attributes/worker-network-endpoints ") ? endpoints
                                                                                   : NULL;
-    const int length = snprintf(reply, sizeof reply, "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: "
-        "close\r\n\r\n%s",
-                                body ? "200 OK" : "404 Not Found", body ? strlen(body) : 0, body ? body : "");
+    const int length =
+        snprintf(reply, sizeof reply, "HTTP/1.1 %s\r\nContent-Length: %zu\r\nConnection: close\r\n\r\n%s",
+                 body ? "200 OK" : "404 Not Found", body ? strlen(body) : 0, body ? body : "");
     if (write(connection, reply, (size_t)length) != length)
         _exit(1);
     close(connection);
@@ -115,7 +115,7 @@ static void reads_the_environment(void **state)
     setenv("TPU_WORKER_ID", "2", 1);
     assert_null(mu_cluster_get_spec(cluster));
     assert_taken(MU_INVALID_ARGUMENT, "TPU_WORKER_ID is \"2\"; expected a whole number from 0 to 1");
-    mu_cluster_set_task_id(cluster, 1);  // then the variable says nothing of this cluster
+    mu_cluster_set_task_id(cluster, 1); // then the variable says nothing of this cluster
     assert_string_equal(spec_of(cluster), "{\"worker\": [\"a:8470\", \"b:8470\"]}");
     assert_int_equal(mu_cluster_task_id(cluster), 1);
     mu_cluster_set_task_id(cluster, -1);
@@ -191,9 +191,9 @@ static void sorts_replicas_by_task(void **state)
     (void)state;
     const int places[] = {0, 0, 0, 0, 0, 0, 0, 1, 1, 0, 0, 0, 1, 0, 0, 1};
     const int crosswise[] = {1, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 1};
-    mu_tpu_topology *topology = mu_tpu_topology_new(.mesh_shape = {2, 1, 1, 2}, .num_tasks = 2,
-                                                    .num_tpu_devices_per_task = 2, .device_coordinates = places,
-                                                    .n_device_coordinates = (int)MU_COUNT(places));
+    mu_tpu_topology *topology =
+        mu_tpu_topology_new(.mesh_shape = {2, 1, 1, 2}, .num_tasks = 2, .num_tpu_devices_per_task = 2,
+                            .device_coordinates = places, .n_device_coordinates = (int)MU_COUNT(places));
     mu_tpu_device_assignment *sorted =
         mu__give(mu__tpu_by_task(mu_tpu_device_assignment_new(topology, 4, 1, crosswise), 2));
     assert_non_null(sorted);
@@ -216,12 +216,9 @@ static void sorts_replicas_by_task(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(local_needs_nothing),
-        cluster_test(takes_addresses),
-        cluster_test(refuses_wrong_addresses),
-        cluster_test(reads_the_environment),
-        cluster_test(finds_itself_by_its_address),
-        cluster_test(sorts_replicas_by_task),
+        cluster_test(local_needs_nothing),         cluster_test(takes_addresses),
+        cluster_test(refuses_wrong_addresses),     cluster_test(reads_the_environment),
+        cluster_test(finds_itself_by_its_address), cluster_test(sorts_replicas_by_task),
         cluster_test(asks_the_metadata_server),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -59,8 +59,7 @@ static inline int check_all_gather(mu_collective *c, mu_dtype dtype, int64_t n)
 
 static inline int check_blocks(mu_collective *c, mu_dtype dtype, mu_reduction reduction, int64_t n)
 {
-    const question q = {
-        .c = c, .dtype = dtype, .reduction = reduction, .count = n, .offset = c->rank * n};
+    const question q = {.c = c, .dtype = dtype, .reduction = reduction, .count = n, .offset = c->rank * n};
     void *in = filled(c, dtype, n * c->size), *out = calloc((size_t)(n * c->size) + 1, mu_dtype_bytes(dtype));
     CHECK(mu__collective_all_to_all(c, 4, "exchange", dtype, in, out, n) == MU_OK);
     CHECK(first_wrong(dtype, out, n * c->size, wanted_exchange, &q) == -1);

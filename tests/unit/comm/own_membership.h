@@ -41,11 +41,10 @@ static void asked(mu_node *node, int member, const mu_request *request)
     static const char none[] = "no such method";
     mu_session *session = &node->members[member]->session;
     const mu_reply echo = {.id = request->id, .code = MU_OK, .data = request->data, .bytes = request->bytes};
-    const mu_reply refusal = {.id = request->id, .code = MU_NOT_FOUND, .data = (const uint8_t *)none,
-                              .bytes = sizeof none - 1};
+    const mu_reply refusal = {
+        .id = request->id, .code = MU_NOT_FOUND, .data = (const uint8_t *)none, .bytes = sizeof none - 1};
     if (strcmp(request->method, "sleep") != 0)
-        assert_int_equal(
-            mu__session_reply(session, strcmp(request->method, "echo") == 0 ? &echo : &refusal), MU_OK);
+        assert_int_equal(mu__session_reply(session, strcmp(request->method, "echo") == 0 ? &echo : &refusal), MU_OK);
 }
 
 static const mu_membership clients = {.admit = admit, .joined = joined, .asked = asked, .left = left, .lost = lost};

@@ -250,13 +250,22 @@ static bool replied(mu_mesh *mesh, const heard *h, int n)
 static int hostile_rank(int rank, void *arg)
 {
     (void)arg;
-    static const struct { const char *method; uint32_t milliseconds, key_bytes; size_t bytes; } cases[] = {
-        {MU_KEY_VALUE_GET, 10, UINT32_MAX, 12},   {MU_KEY_VALUE_GET, 10, 0, 8},
-        {MU_KEY_VALUE_GET, 10, 4, 16},            {MU_KEY_VALUE_GET, UINT32_MAX, 4, 12},
-        {MU_KEY_VALUE_GET, 10, 2000, 2008},       {MU_KEY_VALUE_PUT, 0, UINT32_MAX, 4096},
-        {MU_KEY_VALUE_PUT, 0, 4, MU_MAX_BLOCK},   {MU_KEY_VALUE_PUT, 0, 4, 7},
-        {MU_KEY_VALUE_PUT, 0, 4096, 1 << 16},     {"key_value/", 0, 4, 12},
-        {"", 0, 4, 12},                           {MU_KEY_VALUE_PUT, 0, 0, 0}};
+    static const struct {
+        const char *method;
+        uint32_t milliseconds, key_bytes;
+        size_t bytes;
+    } cases[] = {{MU_KEY_VALUE_GET, 10, UINT32_MAX, 12},
+                 {MU_KEY_VALUE_GET, 10, 0, 8},
+                 {MU_KEY_VALUE_GET, 10, 4, 16},
+                 {MU_KEY_VALUE_GET, UINT32_MAX, 4, 12},
+                 {MU_KEY_VALUE_GET, 10, 2000, 2008},
+                 {MU_KEY_VALUE_PUT, 0, UINT32_MAX, 4096},
+                 {MU_KEY_VALUE_PUT, 0, 4, MU_MAX_BLOCK},
+                 {MU_KEY_VALUE_PUT, 0, 4, 7},
+                 {MU_KEY_VALUE_PUT, 0, 4096, 1 << 16},
+                 {"key_value/", 0, 4, 12},
+                 {"", 0, 4, 12},
+                 {MU_KEY_VALUE_PUT, 0, 0, 0}};
     static uint8_t data[MU_MAX_BLOCK];
     static heard h;
     mu_mesh *mesh = join(rank);
@@ -289,7 +298,7 @@ static int greedy_rank(int rank, void *arg)
     static heard refused;
     mu_mesh *mesh = join(rank);
     CHECK(mesh != NULL);
-    const uint8_t wait[] = {0x60, 0xEA, 0, 0, 1, 0, 0, 0, 'w'};  // a minute, a key of one byte
+    const uint8_t wait[] = {0x60, 0xEA, 0, 0, 1, 0, 0, 0, 'w'}; // a minute, a key of one byte
     for (int i = 0; rank == 1 && i < MU_MOST_KEY_WAITS + MORE; i++)
         CHECK(send_raw(mesh, MU_KEY_VALUE_GET, wait, sizeof wait, &refused) == MU_OK);
     CHECK(rank != 1 || (replied(mesh, &refused, MORE) && refused.code == MU_RESOURCE_EXHAUSTED));

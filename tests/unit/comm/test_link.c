@@ -440,8 +440,8 @@ static bool talk_once(void)
     if (keyring == NULL)
         close(ends[0]);
     bool good = link != NULL && mu__link_shake(link, &done) == MU_OK;
-    good = good && mu__frame_put_heartbeat(&out, 0, &beat) == MU_OK && mu__frame_put_word(&out, 1,
-                                                                                          MU_FRAME_GO) == MU_OK;
+    good =
+        good && mu__frame_put_heartbeat(&out, 0, &beat) == MU_OK && mu__frame_put_word(&out, 1, MU_FRAME_GO) == MU_OK;
     mu__bytes_free(&out);
     mu__link_free(link);
     mu_release(keyring);
@@ -537,14 +537,21 @@ static void test_oversized(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_protections), cmocka_unit_test(test_wrong_keys),
+        cmocka_unit_test(test_all_protections),
+        cmocka_unit_test(test_wrong_keys),
         cmocka_unit_test(test_how_a_link_ends),
-        cmocka_unit_test(test_other_version),   cmocka_unit_test(test_replay),
-        cmocka_unit_test(test_mirror),          cmocka_unit_test(test_tampered),
-        cmocka_unit_test(test_new_keys),        cmocka_unit_test(test_no_memory),
-        cmocka_unit_test(test_frames),          cmocka_unit_test(test_oversized),
-        cmocka_unit_test(test_a_workers_key),   cmocka_unit_test(test_damaged_keys_of_workers),
-        cmocka_unit_test(test_claims),          cmocka_unit_test(test_changed_greeting),
+        cmocka_unit_test(test_other_version),
+        cmocka_unit_test(test_replay),
+        cmocka_unit_test(test_mirror),
+        cmocka_unit_test(test_tampered),
+        cmocka_unit_test(test_new_keys),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_frames),
+        cmocka_unit_test(test_oversized),
+        cmocka_unit_test(test_a_workers_key),
+        cmocka_unit_test(test_damaged_keys_of_workers),
+        cmocka_unit_test(test_claims),
+        cmocka_unit_test(test_changed_greeting),
     };
     return cmocka_run_group_tests(tests, derive_keys, NULL);
 }

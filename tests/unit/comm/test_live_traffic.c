@@ -234,8 +234,7 @@ static int end_job(job *j)
     for (int rank = 0; rank < 2; rank++)
         if ((code = wait_rank(j->ranks[rank])) != 0) {
             fprintf(stderr,
-                    "rank %d ended with %d after harm %d at byte %zu of connection %d, direction %d, "
-                    "protection %d\n",
+                    "rank %d ended with %d after harm %d at byte %zu of connection %d, direction %d, protection %d\n",
                     rank, code, (int)j->harm.kind, j->harm.at, j->harm.connection, j->harm.direction,
                     (int)j->harm.protection);
             failed++;

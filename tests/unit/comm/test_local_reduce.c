@@ -16,13 +16,13 @@ static void reduce_two(mu_dtype dtype, mu_reduction reduction, int divide, void 
     void *dst[] = {a};
     const void *src[] = {a, b};
     mu__reduce(&(mu_local_reduce_args){.dtype = dtype,
-                                 .reduction = reduction,
-                                 .divide = divide,
-                                 .n_dst = 1,
-                                 .n_src = 2,
-                                 .dst = dst,
-                                 .src = src,
-                                 .count = n});
+                                       .reduction = reduction,
+                                       .divide = divide,
+                                       .n_dst = 1,
+                                       .n_src = 2,
+                                       .dst = dst,
+                                       .src = src,
+                                       .count = n});
 }
 
 static void test_integers_wrap(void **state)
@@ -69,8 +69,8 @@ static void test_half_rounds_once(void **state)
     uint16_t y[3] = {mu__f32_to_bf16(1), mu__f32_to_bf16(0x1p-8f), mu__f32_to_bf16(0x1p-8f)};
     void *dst[] = {&out};
     const void *src_x[] = {&x[0], &x[1], &x[2]}, *src_y[] = {&y[0], &y[1], &y[2]};
-    mu_local_reduce_args args = {.dtype = MU_F16, .divide = 1, .n_dst = 1, .n_src = 3, .dst = dst, .src = src_x,
-                                 .count = 1};
+    mu_local_reduce_args args = {
+        .dtype = MU_F16, .divide = 1, .n_dst = 1, .n_src = 3, .dst = dst, .src = src_x, .count = 1};
     (void)state;
     mu__reduce(&args);
     assert_true(mu__f16_to_f32(out) == 1 + 0x1p-10f);
@@ -95,13 +95,13 @@ static void test_mean_and_push(void **state)
     for (int i = 0; i < N; i++)
         wanted[i] = (x[0][i] + x[1][i] + x[2][i]) / 3.0f;
     mu__reduce(&(mu_local_reduce_args){.dtype = MU_F32,
-                                 .reduction = MU_REDUCTION_MEAN,
-                                 .divide = 3,
-                                 .n_dst = 3,
-                                 .n_src = 3,
-                                 .dst = dst,
-                                 .src = src,
-                                 .count = N});
+                                       .reduction = MU_REDUCTION_MEAN,
+                                       .divide = 3,
+                                       .n_dst = 3,
+                                       .n_src = 3,
+                                       .dst = dst,
+                                       .src = src,
+                                       .count = N});
     for (int r = 0; r < 3; r++)
         assert_memory_equal(x[r], wanted, sizeof wanted);
 }

@@ -293,8 +293,7 @@ static void test_patient(void **state)
     make_peers(2);
     nameless = start_rank(1, unknown_name_rank, NULL);
     start_ranks(children[0], 2, reported_rank, shared);
-    start_ranks(children[1], 3, missing_rank,
-                (void *)(uintptr_t) "(connection refused: nothing listens there yet)");
+    start_ranks(children[1], 3, missing_rank, (void *)(uintptr_t) "(connection refused: nothing listens there yet)");
     start_ranks(children[2], 3, unknown_address_rank, NULL);
     start_ranks(children[3], 2, unknown_address_rank, (void *)(uintptr_t) "0.0.0.0");
     assert_int_equal(wait_rank(nameless), 0);

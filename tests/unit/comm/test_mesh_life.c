@@ -349,10 +349,9 @@ static void test_timeout(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_killed),  cmocka_unit_test(test_stopped), cmocka_unit_test(test_paused),
-        cmocka_unit_test(test_fresh),  
-        cmocka_unit_test(test_failing), cmocka_unit_test(test_leaving), cmocka_unit_test(test_late),
-        cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped), cmocka_unit_test(test_paused),
+        cmocka_unit_test(test_fresh),  cmocka_unit_test(test_failing), cmocka_unit_test(test_leaving),
+        cmocka_unit_test(test_late),   cmocka_unit_test(test_timeout),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

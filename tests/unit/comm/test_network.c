@@ -55,10 +55,18 @@ static void ucx_carries_every_operation(void **state)
         setenv("UCX_TLS", transports[i], 1);
         for (int processes = 2; processes <= 4; processes++) {
             const int n_local = 1 + processes % 2;
-            run_world((world){.processes = processes, .n_local = n_local, .tcp = true, .path = "ucx", .options = &ucx,
+            run_world((world){.processes = processes,
+                              .n_local = n_local,
+                              .tcp = true,
+                              .path = "ucx",
+                              .options = &ucx,
                               .run = every_operation});
-            run_world((world){.processes = processes, .n_local = n_local, .tcp = true, .path = "ucx",
-                              .options = processes == 3 ? &in_order : &ucx, .run = every_type});
+            run_world((world){.processes = processes,
+                              .n_local = n_local,
+                              .tcp = true,
+                              .path = "ucx",
+                              .options = processes == 3 ? &in_order : &ucx,
+                              .run = every_type});
         }
     }
 }

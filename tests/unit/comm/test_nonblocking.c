@@ -158,8 +158,8 @@ static int go_past(world *w, mu_collective *c)
     (void)w;
     mu__collective_begin(c, 2);
     CHECK(mu__collective_barrier(c, 1, "before") == MU_OK);
-    mu_status status = c->rank == 1 ? c->broadcast(c, 8, "weights", MU_F32, x, 100, 0)
-                                    : start_sum(c, 7, "x", x, 100, &started);
+    mu_status status =
+        c->rank == 1 ? c->broadcast(c, 8, "weights", MU_F32, x, 100, 0) : start_sum(c, 7, "x", x, 100, &started);
     if (status == MU_OK && c->rank != 1)
         status = c->wait(c, started);
     CHECK(status == MU_INVALID_ARGUMENT);

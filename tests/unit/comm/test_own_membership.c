@@ -6,8 +6,12 @@
 static void begin(int rank, mu_keyring *keyring, const char *address)
 {
     party *p = &parties[rank];
-    *p = (party){.node = {.membership = &clients, .keyring = keyring, .open = true, .heartbeat_seconds = 10,
-                          .own = {.rank = rank, .ranks = NODES}, .n_members = rank == SERVER ? CLIENTS : 1}};
+    *p = (party){.node = {.membership = &clients,
+                          .keyring = keyring,
+                          .open = true,
+                          .heartbeat_seconds = 10,
+                          .own = {.rank = rank, .ranks = NODES},
+                          .n_members = rank == SERVER ? CLIENTS : 1}};
     p->node.members = p->list;
     for (int i = 0; i < CLIENTS; i++)
         p->list[i] = &p->members[i];
@@ -39,8 +43,12 @@ static void ask(int rank, const char *method, double seconds, mu_status code, co
 {
     party *p = &parties[rank];
     const int before = p->replies;
-    assert_int_equal(mu__session_request(&p->members[0].session, &(mu_request_options){.method = method, .data = "hi",
-                     .bytes = 2, .seconds = seconds, .replied = replied, .arg = p}), MU_OK);
+    assert_int_equal(
+        mu__session_request(
+            &p->members[0].session,
+            &(mu_request_options){
+                .method = method, .data = "hi", .bytes = 2, .seconds = seconds, .replied = replied, .arg = p}),
+        MU_OK);
     until(&p->replies, before + 1);
     assert_int_equal(p->code, code);
     assert_string_equal(p->text, text);

@@ -139,8 +139,11 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_a_hint_that_cannot_be_followed_warns_once),
-        cmocka_unit_test(test_ranges),          cmocka_unit_test(test_falls_back), cmocka_unit_test(test_refused),
-        cmocka_unit_test(test_implementations), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_ranges),
+        cmocka_unit_test(test_falls_back),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_implementations),
+        cmocka_unit_test(test_order),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

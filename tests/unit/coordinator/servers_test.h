@@ -12,8 +12,8 @@ enum { MOST_PS = 8 };
 static inline mu_strategy *strategy_with_worker(mu_server *worker, int n_ps, mu_partitioner *partitioner)
 {
     char text[64 * (MOST_PS + 2)];
-    int used = snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [",
-                        mu_server_target(worker) + strlen("muster://"));
+    int used =
+        snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [", mu_server_target(worker) + strlen("muster://"));
     for (int i = 0; i < n_ps; i++)
         used += snprintf(text + used, sizeof text - (size_t)used, "%s\"%s\"", i > 0 ? ", " : "",
                          mu_server_target(mu_server_create_local_server(true)) + strlen("muster://"));
@@ -36,8 +36,7 @@ static inline mu_strategy *strategy_of_two(mu_server *servers[2], int replicas)
 {
     char text[200];
     for (int i = 0; i < 2; i++)
-        servers[i] = mu_server_new(
-            mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"local\": [\"localhost:0\"]}")));
+        servers[i] = mu_server_new(mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"local\": [\"localhost:0\"]}")));
     snprintf(text, sizeof text, "{\"worker\": [\"%s\"], \"ps\": [\"%s\", \"%s\"]}",
              mu_server_target(mu_server_create_local_server(true)) + strlen("muster://"),
              mu_server_target(servers[0]) + strlen("muster://"), mu_server_target(servers[1]) + strlen("muster://"));
@@ -70,8 +69,11 @@ static inline mu_cluster *cluster_of(int workers, int servers)
     char text[300];
     int used = snprintf(text, sizeof text, "{\"worker\": [");
     for (int i = 0; i < workers + servers; i++)
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s\"a:%d\"", i == 0 ? "" : i == workers
-                         ? "], \"ps\": [" : ", ", i + 1);
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s\"a:%d\"",
+                         i == 0         ? ""
+                         : i == workers ? "], \"ps\": ["
+                                        : ", ",
+                         i + 1);
     snprintf(text + used, sizeof text - (size_t)used, "]}");
     return mu_simple_cluster_resolver(mu_cluster_spec_parse(text));
 }

@@ -109,14 +109,19 @@ static void test_what_replicas_would_do_otherwise_is_refused(void **state)
     static const struct {
         mu_status (*act)(job *j, mu_tensor *x);
         const char *name, *why;
-    } rows[] = {{assign_none, "'none'", "aggregation NONE"},   {assign_whole, "'whole'", "aggregation MEAN"},
-                {read_on_read, "'on_read'", "ON_READ"},        {all_reduce, "mu_all_reduce", "applied together"},
-                {read_assigned, "'mean'", "after it was assigned"}, {assign_applied, "'w'", "after mu_apply_gradients"},
-                {assign_what_was_read_late, "'w'", "read in between"}, {scatter, "'mean'", "scattered"},
-                {in_branch, "'mean'", "inside a body"},        {merge, "mu_merge_call", "applied together"}};
+    } rows[] = {{assign_none, "'none'", "aggregation NONE"},
+                {assign_whole, "'whole'", "aggregation MEAN"},
+                {read_on_read, "'on_read'", "ON_READ"},
+                {all_reduce, "mu_all_reduce", "applied together"},
+                {read_assigned, "'mean'", "after it was assigned"},
+                {assign_applied, "'w'", "after mu_apply_gradients"},
+                {assign_what_was_read_late, "'w'", "read in between"},
+                {scatter, "'mean'", "scattered"},
+                {in_branch, "'mean'", "inside a body"},
+                {merge, "mu_merge_call", "applied together"}};
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 1), .replicas_to_aggregate = 2,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(2, 1), .replicas_to_aggregate = 2, .in_process = true);
     mu_coordinator *c = mu_coordinator_new(strategy);
     job j = make_job(strategy);
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
@@ -134,8 +139,8 @@ static void test_synchronized_statistics_are_refused(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 1), .replicas_to_aggregate = 2,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(2, 1), .replicas_to_aggregate = 2, .in_process = true);
     mu_model *model = NULL;
     MU_SCOPE(strategy) {
         model = mu_sequential(mu_dense(2), mu_batch_normalization(.synchronized = true, .name = "together"));
@@ -196,8 +201,8 @@ static void test_a_step_that_cannot_be_applied_changes_nothing(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO, .in_process = true);
     mu_coordinator *c = mu_coordinator_new(strategy);
     two_optimizers p = two_optimizers_new(strategy, rate);
     mu_function *function = mu_function_new(step_of_two, &p);
@@ -215,8 +220,8 @@ static void test_a_step_that_fails_in_the_middle_leaves_doubt(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO, .in_process = true);
     mu_coordinator *c = mu_coordinator_new(strategy);
     two_optimizers p = two_optimizers_new(strategy, rate);
     mu_function *function = mu_function_new(step_of_two, &p);
@@ -226,8 +231,7 @@ static void test_a_step_that_fails_in_the_middle_leaves_doubt(void **state)
     assert_null(mu_variable_read(p.first));
     expect_failure(mu_error_code(), "'first' is in doubt");
     expect_failure(run_step_of_two(c, function), "in doubt");
-    mu_variable *const all[] = {p.first, p.second, mu_optimizer_iterations(p.plain),
-                                mu_optimizer_iterations(p.late)};
+    mu_variable *const all[] = {p.first, p.second, mu_optimizer_iterations(p.plain), mu_optimizer_iterations(p.late)};
     for (int i = 0; i < 4; i++)
         assert_int_equal(mu_variable_assign(all[i], mu_constant(mu_variable_dtype(all[i]), 10)), MU_OK);
     if (run_step_of_two(c, function) != MU_OK)
@@ -263,8 +267,8 @@ static void test_a_value_that_cannot_be_made_drops_no_call(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO, .in_process = true);
     mu_coordinator *c = mu_coordinator_new(strategy);
     two_optimizers p = two_optimizers_new(strategy, rate);
     mu_function *function = mu_function_new(step_of_two, &p);
@@ -287,8 +291,8 @@ static void test_half_a_step_ends_with_the_coordinator(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO, .in_process = true);
     two_optimizers p = two_optimizers_new(strategy, rate);
     mu_value *result = mu_retain(half_a_step(mu_coordinator_new(strategy), mu_function_new(step_of_two, &p)));
     mu_pool_close(pool);
@@ -305,8 +309,8 @@ static void test_the_end_cancels_the_step_that_is_applied(void **state)
     (void)state;
     static char log[1 << 14];
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(2, 2), .replicas_to_aggregate = CALLS_OF_TWO, .in_process = true);
     two_optimizers p = two_optimizers_new(strategy, rate);
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_function *function = mu_function_new(step_of_two, &p);
@@ -335,8 +339,8 @@ static void test_whichever_allocation_fails(void **state)
     bool failed = true;
     for (long n = 1; n < 2000 && failed; n++) {
         mu_pool *pool = mu_pool_open();
-        mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(1, 1), .replicas_to_aggregate = 2,
-                                                             .in_process = true);
+        mu_strategy *strategy =
+            mu_parameter_server_strategy(cluster_of(1, 1), .replicas_to_aggregate = 2, .in_process = true);
         mu_coordinator *c = mu_coordinator_new(strategy);
         job j = {.act = assign_given};
         MU_SCOPE(strategy)
@@ -382,8 +386,8 @@ static void test_sites_come_and_go_on_several_threads(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(1, 1), .replicas_to_aggregate = 2,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(1, 1), .replicas_to_aggregate = 2, .in_process = true);
     pthread_t threads[2];
     for (int i = 0; i < 2; i++)
         assert_int_equal(pthread_create(&threads[i], NULL, come_and_go, strategy), 0);
@@ -419,8 +423,8 @@ static void test_the_bar_says_what_workers_do(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(2, 1), .replicas_to_aggregate = CALLS_OF_STEP,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(2, 1), .replicas_to_aggregate = CALLS_OF_STEP, .in_process = true);
     mu_model *model = NULL;
     MU_SCOPE(strategy) {
         model = mu_sequential(mu_dense(2));

@@ -15,15 +15,9 @@ static mu_closure *closure(int tag)
     return made;
 }
 
-static int64_t soon(void)
-{
-    return mu__deadline_ns(0.01);
-}
+static int64_t soon(void) { return mu__deadline_ns(0.01); }
 
-static int64_t later(void)
-{
-    return mu__deadline_ns(60);
-}
+static int64_t later(void) { return mu__deadline_ns(60); }
 
 static mu_closure *get(mu_closure_queue *queue, int tag)
 {
@@ -41,7 +35,7 @@ static void a_full_queue_refuses_after_the_deadline(void **state)
     assert_int_equal(mu__closures_put(queue, closure(MU_NO_TAG), soon()), MU_OK);
     assert_int_equal(mu__closures_put(queue, closure(MU_NO_TAG), soon()), MU_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(mu_error_take().message, "2 calls wait"));
-    mu__closures_put_tagged(queue, closure(0));  // has no limit
+    mu__closures_put_tagged(queue, closure(0)); // has no limit
     mu__closures_finished(queue, get(queue, 1));
     assert_int_equal(mu__closures_put(queue, closure(MU_NO_TAG), soon()), MU_OK);
     int64_t waiting = 0, in_flight = 0;
@@ -275,12 +269,15 @@ static void remote_values_have_one_outcome(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(a_full_queue_refuses_after_the_deadline), DATA_TEST(a_put_waits_for_a_place), DATA_TEST(waits_end),
+        DATA_TEST(a_full_queue_refuses_after_the_deadline),
+        DATA_TEST(a_put_waits_for_a_place),
+        DATA_TEST(waits_end),
         DATA_TEST(a_join_of_another_thread_is_waited_for_until_the_deadline),
         DATA_TEST(a_call_that_does_not_end_holds_the_error_back),
         DATA_TEST(a_call_with_a_tag_is_cancelled_by_the_end_alone),
         DATA_TEST(nothing_is_handed_out_while_calls_are_cancelled),
-        DATA_TEST(a_call_goes_back_to_the_end),             DATA_TEST(a_stopped_queue_hands_nothing_out),
+        DATA_TEST(a_call_goes_back_to_the_end),
+        DATA_TEST(a_stopped_queue_hands_nothing_out),
         DATA_TEST(remote_values_have_one_outcome),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -10,7 +10,7 @@ enum { MOST_WORKERS = 4 };
 
 typedef struct switches {
     atomic_bool off[MOST_WORKERS];
-    atomic_int lost[MOST_WORKERS];   // calls that found the switch off
+    atomic_int lost[MOST_WORKERS]; // calls that found the switch off
 } switches;
 
 typedef struct switched_task {
@@ -34,10 +34,7 @@ static mu_status switched_recover(mu_task *task)
     return ((switched_task *)task)->all->off[task->worker] ? mu_fail(MU_UNAVAILABLE, "still switched off") : MU_OK;
 }
 
-static void switched_free(mu_task *task)
-{
-    mu__free(task);
-}
+static void switched_free(mu_task *task) { mu__free(task); }
 
 static mu_task *switched(mu_strategy *strategy, int worker, void *arg)
 {
@@ -56,7 +53,8 @@ static mu_coordinator *coordinator_of(mu_strategy *strategy, switches *all)
 static mu_variable *zero(mu_strategy *strategy)
 {
     mu_variable *v = NULL;
-    MU_SCOPE(strategy) v = mu_variable_new(mu_constant(MU_F64, 0), "v");
+    MU_SCOPE(strategy)
+        v = mu_variable_new(mu_constant(MU_F64, 0), "v");
     return v;
 }
 

@@ -60,8 +60,8 @@ static mu_value *ones(void *arg)
 // table. Returns whether a step has run.
 static bool use(const char *text, int replicas)
 {
-    mu_strategy *strategy = mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)),
-                                                         .replicas = replicas);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)), .replicas = replicas);
     mu_coordinator *c = mu_coordinator_new(strategy);
     mu_variable *v = NULL;
     mu_tensor *value = NULL;

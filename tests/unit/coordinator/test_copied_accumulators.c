@@ -76,7 +76,8 @@ static void test_takes_that_end_without_gradients(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_strategy *strategy = strategy_with_copies(servers);
-    MU_SCOPE(strategy) a = mu_conditional_accumulator(MU_F64);
+    MU_SCOPE(strategy)
+        a = mu_conditional_accumulator(MU_F64);
     assert_null(mu_accumulator_take_grad(a, 1, .timeout_seconds = 0.05));
     expect_error(MU_DEADLINE_EXCEEDED, "has 0 of the 1 gradients");
     assert_null(mu_accumulator_take_grad(a, 0));
@@ -132,11 +133,12 @@ static bool has_blocked(mu_store *store)
 static void apply_in(mu_store *store, const char *name)
 {
     const double seven = 7;
-    mu_resource *found = mu__accumulators_find(mu__service_accumulators(store->parts[0]), "conditional_accumulator",
-                                               name);
+    mu_resource *found =
+        mu__accumulators_find(mu__service_accumulators(store->parts[0]), "conditional_accumulator", name);
     assert_non_null(found);
     assert_int_equal(mu__accumulator_apply((mu_accumulator *)found, INT64_MAX,
-                                           &(mu_view){.dtype = MU_F64, .data = (void *)&seven}, NULL, NULL), MU_OK);
+                                           &(mu_view){.dtype = MU_F64, .data = (void *)&seven}, NULL, NULL),
+                     MU_OK);
 }
 
 // A change takes longer than a lease, and a take waits for it: the primary still renews its lease.
@@ -148,7 +150,8 @@ static void test_leases_are_renewed_while_requests_wait(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_strategy *strategy = strategy_with_copies(servers);
-    MU_SCOPE(strategy) a = mu_conditional_accumulator(MU_F64);
+    MU_SCOPE(strategy)
+        a = mu_conditional_accumulator(MU_F64);
     wait_for_copies(strategy);
     mu_store *primary = store_at(servers[0]), *copy = store_at(servers[1]);
     take_in_thread(&waiting, a, 1, 600);
@@ -179,8 +182,9 @@ typedef struct lone_store {
 
 static mu_value *run_on(lone_store *lone, mu_change *change, const char *method, mu_value *arguments)
 {
-    *change = (mu_change){.store = lone->store, .ask = {[MU_ASK_CLIENT] = 1, [MU_ASK_REQUEST] = ++lone->request,
-                                                        [MU_ASK_OLDEST] = lone->request}};
+    *change =
+        (mu_change){.store = lone->store,
+                    .ask = {[MU_ASK_CLIENT] = 1, [MU_ASK_REQUEST] = ++lone->request, [MU_ASK_OLDEST] = lone->request}};
     mu_value *value = mu__store_run(change, method, arguments);
     pthread_mutex_lock(&lone->stores.lock);
     mu__store_changed(change, method, arguments, value, mu__pending());
@@ -255,10 +259,10 @@ static void test_a_take_that_finds_no_memory(void **state)
     mu_tensor *one = mu_constant(MU_I32, 1), *put[] = {mu_constant(MU_I64, 1e9), row(1, 2)};
     run_on(&lone, &change, "muster.accumulator.create",
            mu_list(mu__text_value("a"), mu_tensor_new(MU_I64, 1, (int64_t[]){5}, kind), MU_END));
-    take_without_memory(
-        &lone, mu__remote_apply_arguments(&mu_op_resource_accumulator_apply_gradient, NULL, 2, put, 1, as),
-        mu__remote_apply_arguments(&mu_op_resource_accumulator_take_gradient, &attrs, 1, &one, 1, as),
-        mu__remote_apply_arguments(&mu_op_resource_accumulator_num_accumulated, NULL, 0, NULL, 1, as));
+    take_without_memory(&lone,
+                        mu__remote_apply_arguments(&mu_op_resource_accumulator_apply_gradient, NULL, 2, put, 1, as),
+                        mu__remote_apply_arguments(&mu_op_resource_accumulator_take_gradient, &attrs, 1, &one, 1, as),
+                        mu__remote_apply_arguments(&mu_op_resource_accumulator_num_accumulated, NULL, 0, NULL, 1, as));
     mu_pool_close(pool); // which has accumulators that take from the store's budget
     close_store(&lone);
 }
@@ -292,8 +296,8 @@ static void test_no_steps_that_go_back(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_cluster *at = mu_simple_cluster_resolver(mu_cluster_spec_parse("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}"));
-    assert_null(mu_parameter_server_strategy(at, .replicas_to_aggregate = 2, .snapshot_every = 1,
-                                             .snapshot_folder = "/tmp"));
+    assert_null(
+        mu_parameter_server_strategy(at, .replicas_to_aggregate = 2, .snapshot_every = 1, .snapshot_folder = "/tmp"));
     expect_error(MU_INVALID_ARGUMENT, "going back to a snapshot undoes steps");
     assert_null(mu_parameter_server_strategy(at, .visitation_guarantee = true, .snapshot_every = 1, .replicas = 1,
                                              .snapshot_folder = "/tmp"));

@@ -18,8 +18,8 @@ static mu_dataset *batches(void)
         labels[i] = i * 7 % CLASSES;
     }
     const int64_t shape[2] = {ROWS, COLUMNS};
-    mu_dataset *all = mu_dataset_from_tensor_slices(mu_list(mu_of(mu_tensor_new(MU_F32, 2, shape, x)),
-                                                            mu_of(mu_tensor_new(MU_I64, 1, &rows, labels)), MU_END));
+    mu_dataset *all = mu_dataset_from_tensor_slices(
+        mu_list(mu_of(mu_tensor_new(MU_F32, 2, shape, x)), mu_of(mu_tensor_new(MU_I64, 1, &rows, labels)), MU_END));
     return mu_dataset_repeat(mu_dataset_batch(all, BATCH), MU_INFINITE);
 }
 

@@ -109,7 +109,7 @@ static void model_update(mu_table_optimizer optimizer, model_row *r, const doubl
 
 static void check_optimizer(const char *name, mu_table_optimizer optimizer)
 {
-    static const int64_t keys[4] = {5, 9, 5, 1000};  // 5 twice: its gradients are added up
+    static const int64_t keys[4] = {5, 9, 5, 1000}; // 5 twice: its gradients are added up
     mu_embedding_table *table = mu_embedding_table_new(DIMENSION, .optimizer = name, .learning_rate = 0.1);
     model_row rows[3] = {0};
     const int row_of[4] = {0, 1, 0, 2};
@@ -153,8 +153,8 @@ static void test_bfloat16_rows_keep_small_updates(void **state)
     (void)state;
     enum { MANY = 400, TIMES = 500 };
     mu_pool *pool = mu_pool_open();
-    mu_embedding_table *table = mu_embedding_table_new(DIMENSION, .dtype = MU_BF16, .optimizer = "sgd",
-                                                       .learning_rate = 1, .scale = 0.5);
+    mu_embedding_table *table =
+        mu_embedding_table_new(DIMENSION, .dtype = MU_BF16, .optimizer = "sgd", .learning_rate = 1, .scale = 0.5);
     mu_tensor *keys = mu_range(MU_I64, 0, MANY, 1);
     const float *before = rows_of(table, keys);
     mu_tensor *small = mu_fill(MU_F32, 2, (int64_t[]){MANY, DIMENSION}, -1e-5);
@@ -182,7 +182,7 @@ static void test_the_row_not_used_for_longest_goes(void **state)
     mu_embedding_table *table = mu_embedding_table_new(DIMENSION, .max_rows = 3, .optimizer = "sgd");
     for (int64_t key = 1; key <= 3; key++)
         mu_embedding_table_apply_gradients(table, keys_of(1, &key), gradients_of(1, (int)key));
-    mu_tensor *first = mu_embedding_table_lookup(table, KEYS_OF(1));       // 2 is the oldest now
+    mu_tensor *first = mu_embedding_table_lookup(table, KEYS_OF(1)); // 2 is the oldest now
     mu_embedding_table_apply_gradients(table, KEYS_OF(4), gradients_of(1, 4));
     assert_int_equal(mu_embedding_table_row_count(table), 3);
     mu_tensor *again = mu_embedding_table_lookup(table, KEYS_OF(1));
@@ -267,7 +267,7 @@ static void test_memory_stays_within_the_limits(void **state)
     mu_status status = MU_OK;
     for (int i = 0; i < 100 && status == MU_OK; i++)
         status = mu_embedding_table_lookup(limited, mu_range(MU_I64, i * 1000, i * 1000 + 1000, 1)) ? MU_OK
-                                                                                                   : mu_error_code();
+                                                                                                    : mu_error_code();
     expect_error(MU_RESOURCE_EXHAUSTED, "embedding table 'limited' has no room for more rows");
     assert_true(mu_embedding_table_bytes(limited) <= 8 << 20 && mu_embedding_table_row_count(limited) > 9000);
     // A million keys through a table of ten thousand rows: its memory does not grow.
@@ -338,8 +338,11 @@ static void *update_often(void *arg)
 static void test_no_update_is_lost(void **state)
 {
     (void)state;
-    const mu_table_options options = {.dimension = DIMENSION, .dtype = MU_F32, .optimizer = MU_TABLE_SGD,
-                                      .initializer = MU_TABLE_ZEROS, .learning_rate = 1};
+    const mu_table_options options = {.dimension = DIMENSION,
+                                      .dtype = MU_F32,
+                                      .optimizer = MU_TABLE_SGD,
+                                      .initializer = MU_TABLE_ZEROS,
+                                      .learning_rate = 1};
     mu_table *table = mu__table_new(&options, "shared", NULL);
     pthread_t threads[THREADS];
     float row[DIMENSION];
@@ -408,8 +411,8 @@ static double train_step(job *j, int i)
     for (int k = 0; k < KEYS; k++)
         keys[k] = ((int64_t)k * 7 + i * 3) % 50 * 1000003 - 12345;
     mu_value *batch = mu_list(keys_of(KEYS, keys), MU_END);
-    mu_value *loss = j->coordinator ? mu_fetch(mu_schedule(j->coordinator, j->step, batch))
-                                    : mu_run(j->strategy, j->step, batch);
+    mu_value *loss =
+        j->coordinator ? mu_fetch(mu_schedule(j->coordinator, j->step, batch)) : mu_run(j->strategy, j->step, batch);
     if (!loss)
         fail_msg("step %d: %s", i, mu_error_message());
     return mu_scalar(loss);
@@ -519,9 +522,9 @@ static void test_hostile_requests_are_refused(void **state)
     mu_tensor *name = mu_tensor_new(MU_U8, 1, (int64_t[]){1}, "t"), *no = mu_constant(MU_BOOL, 0);
     const int64_t ints[8] = {4, MU_F32, MU_TABLE_ADAM, 0, 1, 0, 0, 0}, wrong[8] = {INT64_MAX, 99, -1, 7, 0, -1, 0, 0};
     const double reals[6] = {.05, .1, .1, .9, .999, 1e-7}, odd[6] = {NAN, NAN, 0, 2, 2, -1};
-#define INTS(x) mu_tensor_new(MU_I64, 1, (int64_t[]){8}, x)
+#define INTS(x)  mu_tensor_new(MU_I64, 1, (int64_t[]){8}, x)
 #define REALS(x) mu_tensor_new(MU_F64, 1, (int64_t[]){6}, x)
-#define REFUSED(code, method, ...)                                                                                     \
+#define REFUSED(code, method, ...) \
     expect_result(mu_rpc_call(client, "muster.table." method, mu_list(__VA_ARGS__, MU_END)), code, "")
     REFUSED(MU_INVALID_ARGUMENT, "create", name, INTS(wrong), REALS(reals));
     REFUSED(MU_INVALID_ARGUMENT, "create", name, INTS(ints), REALS(odd));

@@ -217,10 +217,7 @@ static void arguments_that_name_no_dataset(void **state)
     mu_pool_close(pool);
 }
 
-static mu_dataset *of_a_file(void *arg)
-{
-    return mu_dataset_tfrecord(arg);
-}
+static mu_dataset *of_a_file(void *arg) { return mu_dataset_tfrecord(arg); }
 
 static void errors_of_elements_name_stage_and_worker(void **state)
 {
@@ -315,8 +312,8 @@ static void values_travel_once(void **state)
     for (int i = 0; i < 5; i++)
         assert_true(sum_of(c, step, mu_list(mu_of(mu_constant(MU_F64, i)), value, MU_END)) == i * (LARGE + 2.0));
     assert_int_equal(made, 1);
-    const method_numbers sent = metrics_of(worker, "muster.input.value"), runs = metrics_of(worker,
-                                                                                          "muster.function.run");
+    const method_numbers sent = metrics_of(worker, "muster.input.value"),
+                         runs = metrics_of(worker, "muster.function.run");
     assert_true(sent.ended == 1 && sent.bytes_in > LARGE * 8 && runs.ended == 5 && runs.bytes_in < 2000);
     mu_pool_close(pool);
 }
@@ -441,7 +438,12 @@ static void hostile_requests_are_refused(void **state)
     mu_value *function = int64(mu__remote_function_register(client, graph));
     mu_remote_input *input = mu__remote_input_dataset(client, "the dataset of worker 0", ranges(NULL));
     mu_remote_input *two = mu__remote_input_value(client, "two", mu_list(int64(1), int64(2), MU_END));
-    struct { mu_value *sent; int64_t pairs[4], n; mu_status code; const char *why; } wrong[] = {
+    struct {
+        mu_value *sent;
+        int64_t pairs[4], n;
+        mu_status code;
+        const char *why;
+    } wrong[] = {
         {mu_list(int64(1), MU_END), {0, input->number, 0}, 3, MU_INVALID_ARGUMENT, "two for each"},
         {mu_list(int64(1), MU_END), {0, two->number + 1}, 2, MU_UNAVAILABLE, "does not have input"},
         {mu_list(int64(1), MU_END), {2, input->number}, 2, MU_INVALID_ARGUMENT, "leave other positions"},
@@ -453,8 +455,8 @@ static void hostile_requests_are_refused(void **state)
     };
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
         expect_result(mu_rpc_call(client, "muster.function.run",
-                                  mu_list(function, wrong[i].sent, mu_of(mu_tensor_new(MU_I64, 1, &wrong[i].n,
-                                                                                       wrong[i].pairs)), MU_END)),
+                                  mu_list(function, wrong[i].sent,
+                                          mu_of(mu_tensor_new(MU_I64, 1, &wrong[i].n, wrong[i].pairs)), MU_END)),
                       wrong[i].code, wrong[i].why);
     mu_value *name = mu__text_value("x");
     expect_result(mu_rpc_call(client, "muster.input.dataset", mu_list(name, int64(1), MU_END)), MU_INVALID_ARGUMENT,
@@ -462,9 +464,10 @@ static void hostile_requests_are_refused(void **state)
     expect_result(mu_rpc_call(client, "muster.input.dataset", mu_list(name, MU_END)), MU_INVALID_ARGUMENT, "");
     expect_result(mu_rpc_call(client, "muster.input.value"), MU_INVALID_ARGUMENT, "");
     expect_result(mu_rpc_call(client, "muster.input.next"), MU_INVALID_ARGUMENT, "");
-    mu_rpc_result *right = mu_rpc_call(client, "muster.function.run", mu_list(function, mu_list(int64(10), MU_END),
-                                       mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){1, input->number})),
-                                       MU_END));
+    mu_rpc_result *right =
+        mu_rpc_call(client, "muster.function.run",
+                    mu_list(function, mu_list(int64(10), MU_END),
+                            mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){1, input->number})), MU_END));
     assert_true(mu_scalar(mu_at(mu_value_at(mu_rpc_result_value(right), 0), 0)) == 11); // no refusal took an element
     mu_release(two);
     mu_release(input);

@@ -21,7 +21,8 @@ static mu_value *add(mu_value *arguments, void *arg)
 static mu_variable *zero_on(mu_strategy *strategy)
 {
     mu_variable *v = NULL;
-    MU_SCOPE(strategy) v = mu_variable_new(mu_constant(MU_F32, 0), "v");
+    MU_SCOPE(strategy)
+        v = mu_variable_new(mu_constant(MU_F32, 0), "v");
     return v;
 }
 
@@ -75,8 +76,10 @@ static bool is_span(const char *line, const char *category, const char *name, ch
 // Returns whether one request has all these spans.
 static bool has_request(FILE *file)
 {
-    static const char *const spans[][2] = {{"schedule", "add"}, {"call", "muster.function.run"},
-                                           {"serve", "muster.function.run"}, {"call", "muster.apply"},
+    static const char *const spans[][2] = {{"schedule", "add"},
+                                           {"call", "muster.function.run"},
+                                           {"serve", "muster.function.run"},
+                                           {"call", "muster.apply"},
                                            {"serve", "muster.apply"}};
     char line[2000], first[32], request[32];
     while (fgets(line, sizeof line, file)) {

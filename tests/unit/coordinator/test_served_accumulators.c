@@ -15,8 +15,7 @@ static void test_each_operation(void **state)
         any = mu_conditional_accumulator(MU_F64, .name = "any");
         sum = mu_conditional_accumulator(MU_F64, .shape = &two, .reduction_type = "SUM", .shared_name = "sum");
         sparse = mu_sparse_conditional_accumulator(MU_F64);
-        again = mu_conditional_accumulator(MU_F64, .shape = &two, .reduction_type = "SUM",
-                                           .shared_name = "sum");
+        again = mu_conditional_accumulator(MU_F64, .shape = &two, .reduction_type = "SUM", .shared_name = "sum");
     }
     assert_true(any && sum == again && strcmp(mu_accumulator_name(sum), "sum") == 0);
     assert_ptr_equal(any->resource.home, strategy->servers->servers[0].client);

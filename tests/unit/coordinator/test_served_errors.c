@@ -96,7 +96,8 @@ static const request old_things[] = {
     {add_gradient, "resource_accumulator_apply_gradient of accumulator 'sums': ", "muster.apply"},
     {take_gradient, "taking a gradient of accumulator 'sums': ", "muster.accumulator.take"},
 };
-static const request new_things[] = { // and what is done already on a server that has lost it
+static const request new_things[] = {
+    // and what is done already on a server that has lost it
     {close_sums, "closing accumulator 'sums': ", "muster.accumulator.close"},
     {make_variable, "creating variable 'new': ", "muster.variable.create"},
     {make_table, "creating embedding table 'more': ", "muster.table.create"},
@@ -238,8 +239,7 @@ static void test_texts(void **state)
         {"muster.function.run", "it failed (\"muster.apply\" at b:2)",
          "it failed (\"muster.apply\" at b:2) (\"muster.function.run\" at a:1)"},
     };
-    static const char end[] =
-        "x (\"muster.apply\" at b:2); the function may have run (\"muster.function.run\" at a:1)";
+    static const char end[] = "x (\"muster.apply\" at b:2); the function may have run (\"muster.function.run\" at a:1)";
     char text[MU_FAILURE_TEXT], why[800];
     (void)state;
     for (size_t i = 0; i < sizeof table / sizeof *table; i++)
@@ -255,7 +255,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_a_server_that_is_away),
                                        cmocka_unit_test(test_a_server_that_has_started_again),
-        cmocka_unit_test(test_steps_name_a_server_like_other_calls),
+                                       cmocka_unit_test(test_steps_name_a_server_like_other_calls),
                                        cmocka_unit_test(test_what_a_server_refuses), cmocka_unit_test(test_texts)};
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }

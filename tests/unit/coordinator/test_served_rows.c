@@ -88,8 +88,8 @@ static void begin(job *j, mu_strategy *strategy, mu_coordinator *coordinator, op
 static double loss_of(const job *j, mu_strategy *strategy, int i)
 {
     mu_value *batch = mu_list(ids_of(i), MU_END);
-    mu_value *result = j->coordinator ? mu_fetch(mu_schedule(j->coordinator, j->step, batch))
-                                      : mu_run(strategy, j->step, batch);
+    mu_value *result =
+        j->coordinator ? mu_fetch(mu_schedule(j->coordinator, j->step, batch)) : mu_run(strategy, j->step, batch);
     if (!result)
         fail_msg("%s", mu_error_message());
     return mu_scalar(result);

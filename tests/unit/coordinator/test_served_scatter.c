@@ -11,8 +11,8 @@ enum { ROWS = 30, WIDTH = 3, IDS = 12, PARTS = 3 };
 typedef mu_status scatter(mu_variable *variable, mu_tensor *indices, mu_tensor *values);
 typedef mu_status assignment(mu_variable *variable, mu_tensor *value);
 
-static scatter *const scatters[] = {mu_variable_scatter_add, mu_variable_scatter_sub, mu_variable_scatter_mul,
-                                    mu_variable_scatter_div, mu_variable_scatter_min, mu_variable_scatter_max,
+static scatter *const scatters[] = {mu_variable_scatter_add,   mu_variable_scatter_sub, mu_variable_scatter_mul,
+                                    mu_variable_scatter_div,   mu_variable_scatter_min, mu_variable_scatter_max,
                                     mu_variable_scatter_update};
 
 static mu_tensor *numbers(int64_t n, int seed)

@@ -15,8 +15,7 @@ static mu_dataset *batches(void)
     for (int i = 0; i < ROWS; i++)
         labels[i] = i * 5 % 3;
     mu_tensor *inputs = mu_tensor_new(MU_F32, 2, (int64_t[]){ROWS, COLUMNS}, x);
-    mu_dataset *all =
-        mu_dataset_from_tensor_slices(mu_list(inputs, mu_tensor_new(MU_I64, 1, &rows, labels), MU_END));
+    mu_dataset *all = mu_dataset_from_tensor_slices(mu_list(inputs, mu_tensor_new(MU_I64, 1, &rows, labels), MU_END));
     return mu_dataset_repeat(mu_dataset_batch(all, BATCH), MU_INFINITE);
 }
 
@@ -98,8 +97,9 @@ static void test_moving_statistics_of_visits(void **state)
              mu_server_target(tasks[0]) + strlen("muster://"), mu_server_target(tasks[1]) + strlen("muster://"),
              mu_server_target(tasks[2]) + strlen("muster://"));
     mu_cluster *cluster = mu_simple_cluster_resolver(mu_cluster_spec_parse(text));
-    expect_weights_of_one_device(mu_parameter_server_strategy(cluster, mu_fixed_shards_partitioner(2),
-                                                              .visitation_guarantee = true), normalized);
+    expect_weights_of_one_device(
+        mu_parameter_server_strategy(cluster, mu_fixed_shards_partitioner(2), .visitation_guarantee = true),
+        normalized);
     mu_pool_close(pool);
 }
 

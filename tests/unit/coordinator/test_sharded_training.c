@@ -58,10 +58,7 @@ static mu_model *embedded(void)
 typedef mu_optimizer *optimizer_maker(void);
 static mu_optimizer *adam(void) { return mu_adam(.learning_rate = 0.05); }
 // A limit for the gradient of each variable would be one for each part.
-static mu_optimizer *clipped(void)
-{
-    return mu_sgd(.learning_rate = 0.1, .momentum = 0.9, .global_clipnorm = 0.3);
-}
+static mu_optimizer *clipped(void) { return mu_sgd(.learning_rate = 0.1, .momentum = 0.9, .global_clipnorm = 0.3); }
 static mu_optimizer *summing(void) { return mu_rmsprop(.learning_rate = 0.02, .gradient_accumulation_steps = 2); }
 static mu_optimizer *averaging(void) { return mu_adagrad(.learning_rate = 0.05, .use_ema = true, .ema_momentum = 0.9); }
 
@@ -110,8 +107,7 @@ static int copy_weights(mu_model *model, double *out)
 static mu_items *all_metrics(void)
 {
     static const double thresholds[] = {0.1, 0.25, 0.5};
-    mu_metric *of_labels =
-        mu_auc_metric(.curve = "PR", .name = "labels", .multi_label = true, .num_thresholds = 20);
+    mu_metric *of_labels = mu_auc_metric(.curve = "PR", .name = "labels", .multi_label = true, .num_thresholds = 20);
     return MU_METRICS(mu_accuracy(), mu_auc_metric(), of_labels, mu_one_hot_mean_iou_metric(CLASSES),
                       mu_precision_metric(.n_thresholds = 3, .thresholds = thresholds), mu_f1_score_metric(),
                       mu_r2_score_metric(), mu_top_k_categorical_accuracy_metric(2));
@@ -188,8 +184,10 @@ static mu_strategy *synchronous(bool sockets, int workers, int servers, int shar
     char text[1000];
     int used = snprintf(text, sizeof text, "{\"worker\": [");
     for (int i = 0; i < workers + servers; i++)
-        used += snprintf(text + used, sizeof text - (size_t)used, "%s\"%s\"", i == 0 ? "" : i == workers
-                         ? "], \"ps\": [" : ", ",
+        used += snprintf(text + used, sizeof text - (size_t)used, "%s\"%s\"",
+                         i == 0         ? ""
+                         : i == workers ? "], \"ps\": ["
+                                        : ", ",
                          mu_server_target(start_task(i)) + 9);
     snprintf(text + used, sizeof text - (size_t)used, "]}");
     return mu_parameter_server_strategy(mu_simple_cluster_resolver(mu_cluster_spec_parse(text)),
@@ -261,9 +259,9 @@ static void test_metrics(void **state)
         mu_pool *pool = mu_pool_open();
         expect_same(strategy_of_servers(2, mu_fixed_shards_partitioner(shards)), mu_one_device_strategy("CPU:0"), dense,
                     adam, numbers());
-        expect_same(mu_parameter_server_strategy(cluster_of(1, 3), mu_fixed_shards_partitioner(shards),
-                                                 .in_process = true), mu_one_device_strategy("CPU:0"), embedded, adam,
-                    words());
+        expect_same(
+            mu_parameter_server_strategy(cluster_of(1, 3), mu_fixed_shards_partitioner(shards), .in_process = true),
+            mu_one_device_strategy("CPU:0"), embedded, adam, words());
         mu_pool_close(pool);
     }
 }

@@ -89,8 +89,8 @@ enum { CALLS = 12 };
 static double weight_after(bool late, mu_worker_calls *slowest)
 {
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(3, 1), .replicas_to_aggregate = 2,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(3, 1), .replicas_to_aggregate = 2, .in_process = true);
     mu_coordinator *c = late_coordinator(strategy);
     job j = make_job(strategy);
     mu_function *function = mu_function_new(step, &j);
@@ -224,13 +224,13 @@ static void test_an_unbounded_queue_and_a_late_start(void **state)
     mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(3, 1), .in_process = true);
     assert_null(mu_coordinator_new(strategy, .schedule_start_delay = -1));
     mu_error_take();
-    mu_coordinator *c = mu_coordinator_new(strategy, .max_queued = 0, .schedule_start_delay = 1000,
-                                           .schedule_start_delay_max = 0.5);
+    mu_coordinator *c =
+        mu_coordinator_new(strategy, .max_queued = 0, .schedule_start_delay = 1000, .schedule_start_delay_max = 0.5);
     job j = make_job(strategy);
     slow_ms = 0;
     schedule(c, mu_function_new(step, &j), 50);
     join(c);
-    assert_int_equal(calls_of(c, 0).done, 50);  // the others had not begun
+    assert_int_equal(calls_of(c, 0).done, 50); // the others had not begun
     mu_pool_close(pool);
 }
 

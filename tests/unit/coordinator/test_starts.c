@@ -38,7 +38,8 @@ static late_job start_job(bool with_another, bool silent)
     j.strategy = mu_parameter_server_strategy(j.cluster);
     if (!j.strategy)
         fail_msg("%s", mu_error_message());
-    MU_SCOPE(j.strategy) j.v = mu_variable_new(mu_constant(MU_F32, 0), "v");
+    MU_SCOPE(j.strategy)
+        j.v = mu_variable_new(mu_constant(MU_F32, 0), "v");
     j.coordinator = mu_coordinator_new(j.strategy);
     assert_non_null(j.coordinator);
     return j;
@@ -100,7 +101,7 @@ static void test_a_late_worker_is_not_lost(void **state)
     late_job j = start_job(true, false);
     mu_value *data = mu_create_per_worker_dataset(j.coordinator, ones, &made);
     schedule(&j, data, CALLS);
-    join(&j);  // on the other worker
+    join(&j); // on the other worker
     mu_worker_calls late = calls_of(&j, 0);
     assert_true(!late.lost && late.done == 0 && late.retried == 0 && late.failed == 0);
     assert_int_equal(made, 1);
@@ -111,7 +112,7 @@ static void test_a_late_worker_is_not_lost(void **state)
         usleep(1000);
     }
     assert_true(!late.lost && late.done > 0 && late.retried == 0 && late.failed == 0);
-    assert_int_equal(made, 2);  // once for each
+    assert_int_equal(made, 2); // once for each
     assert_true(mu_scalar(mu_variable_read(j.v)) == (double)(late.done + calls_of(&j, 1).done));
     end_job(&j, pool);
 }
@@ -143,7 +144,7 @@ static void test_an_idle_coordinator_keeps_no_error(void **state)
     static atomic_int made;
     mu_pool *pool = mu_pool_open();
     late_job j = start_job(false, false);
-    usleep(1800000);  // MUSTER_TIMEOUT, and the longest pause between two attempts
+    usleep(1800000); // MUSTER_TIMEOUT, and the longest pause between two attempts
     schedule(&j, mu_create_per_worker_dataset(j.coordinator, ones, &made), 1);
     start_late_worker(&j);
     join(&j);
@@ -206,7 +207,7 @@ static void test_a_silent_host_does_not_hold_up_the_end(void **state)
     late_job j = start_job(true, true);
     schedule(&j, mu_list(mu_constant(MU_F32, 1), MU_END), CALLS);
     join(&j);
-    usleep(200000);  // an attempt is on its way
+    usleep(200000); // an attempt is on its way
     const int64_t begin = mu__now_ns();
     end_job(&j, pool);
     const double seconds = (double)(mu__now_ns() - begin) / 1e9;

@@ -104,8 +104,8 @@ static void test_weights_are_those_of_replicas(void **state)
     for (int i = 0; i < 3; i++) {
         mu_pool *pool = mu_pool_open();
         const int workers = 1 + 2 * i, calls = i + 2 - (i == 2); // fewer workers than calls, as many, backups
-        mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(workers, 2), .replicas_to_aggregate = calls,
-                                                             .in_process = true);
+        mu_strategy *strategy =
+            mu_parameter_server_strategy(cluster_of(workers, 2), .replicas_to_aggregate = calls, .in_process = true);
         assert_int_equal(mu_num_replicas_in_sync(strategy), calls);
         expect_same(strategy, calls, dense, optimizers[i]);
         mu_pool_close(pool);
@@ -168,8 +168,8 @@ static void test_creators_are_visited_once_in_each_epoch(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     int made = 0;
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(3, 2), .replicas_to_aggregate = 2,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(3, 2), .replicas_to_aggregate = 2, .in_process = true);
     mu_dataset *visited = mu_dataset_concatenate(mu_dataset_take(data(), 4), mu_dataset_skip(data(), 5));
     expect_same_on(strategy, 2, dense, adam, mu_dataset_creator_new(share_of_worker, &made),
                    mu_dataset_batch(mu_dataset_unbatch(visited), 2 * BATCH));
@@ -231,8 +231,8 @@ static void test_a_loop_of_ones_own(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_strategy *strategy = mu_parameter_server_strategy(cluster_of(3, 1), .replicas_to_aggregate = 2,
-                                                         .in_process = true);
+    mu_strategy *strategy =
+        mu_parameter_server_strategy(cluster_of(3, 1), .replicas_to_aggregate = 2, .in_process = true);
     mu_coordinator *c = mu_coordinator_new(strategy);
     job j = {0};
     MU_SCOPE(strategy) {
@@ -284,8 +284,8 @@ static counters make_counters(void)
     const counters made = {
         .w = mu_variable_new(mu_constant(MU_F64, 0), "w"),
         .sum = mu_variable_new(mu_constant(MU_F64, 3), "sum", .not_trainable = true, .aggregation = MU_AGGREGATION_SUM),
-        .mean = mu_variable_new(mu_constant(MU_F64, 3), "mean", .not_trainable = true,
-                                .aggregation = MU_AGGREGATION_MEAN),
+        .mean =
+            mu_variable_new(mu_constant(MU_F64, 3), "mean", .not_trainable = true, .aggregation = MU_AGGREGATION_MEAN),
         .first = mu_variable_new(mu_constant(MU_F64, 3), "first", .not_trainable = true,
                                  .aggregation = MU_AGGREGATION_ONLY_FIRST_REPLICA),
         .count = mu_variable_new(mu_constant(MU_I64, 3), "count", .not_trainable = true,
@@ -324,10 +324,7 @@ static void run_served(counters *v, mu_strategy *strategy)
         fail_msg("%s", mu_error_message());
 }
 
-static double value_of(mu_variable *variable)
-{
-    return mu_scalar(mu_cast(mu_variable_read(variable), MU_F64));
-}
+static double value_of(mu_variable *variable) { return mu_scalar(mu_cast(mu_variable_read(variable), MU_F64)); }
 
 static void test_assignments_are_those_of_replicas(void **state)
 {
@@ -335,8 +332,8 @@ static void test_assignments_are_those_of_replicas(void **state)
     mu_pool *pool = mu_pool_open();
     counters got, wanted;
     run_mirrored(&wanted);
-    run_served(&got, mu_parameter_server_strategy(cluster_of(3, 2), .replicas_to_aggregate = CALLS,
-                                                  .in_process = true));
+    run_served(&got,
+               mu_parameter_server_strategy(cluster_of(3, 2), .replicas_to_aggregate = CALLS, .in_process = true));
     assert_true(value_of(got.w) == value_of(wanted.w));
     assert_true(value_of(got.sum) == value_of(wanted.sum));
     assert_true(value_of(got.mean) == value_of(wanted.mean));

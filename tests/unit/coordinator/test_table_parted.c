@@ -25,7 +25,8 @@ static void test_no_room_for_rows(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_strategy *strategy = strategy_with_copies(servers);
-    MU_SCOPE(strategy) table = mu_embedding_table_new(DIMENSION, .max_bytes = 400000, .learning_rate = 0.1);
+    MU_SCOPE(strategy)
+        table = mu_embedding_table_new(DIMENSION, .max_bytes = 400000, .learning_rate = 0.1);
     mu_tensor *gradients = mu_fill(MU_F32, 2, (int64_t[]){KEYS, DIMENSION}, 0.5);
     mu_embedding_table_apply_gradients(table, mu_range(MU_I64, 0, KEYS, 1), gradients);
     expect_error(MU_RESOURCE_EXHAUSTED, "has no room for more rows");
@@ -46,7 +47,8 @@ static void test_no_room_for_rows(void **state)
 static mu_embedding_table *make_table(mu_strategy *strategy)
 {
     mu_embedding_table *table = NULL;
-    MU_SCOPE(strategy) table = mu_embedding_table_new(DIMENSION, .name = "t");
+    MU_SCOPE(strategy)
+        table = mu_embedding_table_new(DIMENSION, .name = "t");
     if (table == NULL)
         fail_msg("%s", mu_error_message());
     return table;

@@ -30,8 +30,8 @@ static void test_lines(void **state)
     check("5\n6", (mu_dataset_csv_args){.columns = 1}, "[5] [6]");
     check("", (mu_dataset_csv_args){.columns = 1}, "");
     // A line that is only "" has a field, whose text is empty; one without any character has none.
-    check("a\n\"\"\n\nb\n\"\"", (mu_dataset_csv_args){.columns = 1, .dtypes = (const mu_dtype[]){MU_STRING},
-                                            .n_dtypes = 1},
+    check("a\n\"\"\n\nb\n\"\"",
+          (mu_dataset_csv_args){.columns = 1, .dtypes = (const mu_dtype[]){MU_STRING}, .n_dtypes = 1},
           "('a') ('') ('b') ('')");
     check("only a header", (mu_dataset_csv_args){.columns = 1, .skip_lines = 3}, "");
     // A carriage return alone ends a line too; inside of quotes it is a character.
@@ -60,8 +60,11 @@ static void test_headers(void **state)
 static void test_zero_bytes(void **state)
 {
     (void)state;
-    static const char number[] = "1\0" "2\n", word[] = "a\r\0b\n", quoted[] = "\"a\"\0\n", none[] = "NA\0\n";
-    const mu_dataset_csv_args one = {.columns = 1, .na_value = "NA",
+    static const char number[] = "1\0"
+                                 "2\n",
+                      word[] = "a\r\0b\n", quoted[] = "\"a\"\0\n", none[] = "NA\0\n";
+    const mu_dataset_csv_args one = {.columns = 1,
+                                     .na_value = "NA",
                                      .record_defaults = (mu_tensor *[]){mu_constant(MU_F32, 7)},
                                      .n_record_defaults = 1};
     const mu_dataset_csv_args words = {.columns = 1, .dtypes = (const mu_dtype[]){MU_STRING}, .n_dtypes = 1};
@@ -133,8 +136,14 @@ static void test_strings_blanks_and_names(void **state)
     const mu_dtype types[] = {MU_STRING, MU_F32, MU_I32};
     const char *const names[] = {"name", "height", "age"};
     mu_tensor *const defaults[] = {NULL, mu_constant(MU_F32, -1), NULL};
-    mu_dataset_csv_args args = {.columns = 3, .dtypes = types, .n_dtypes = 3, .names = names, .n_names = 3,
-                                .record_defaults = defaults, .n_record_defaults = 3, .skip_lines = 1};
+    mu_dataset_csv_args args = {.columns = 3,
+                                .dtypes = types,
+                                .n_dtypes = 3,
+                                .names = names,
+                                .n_names = 3,
+                                .record_defaults = defaults,
+                                .n_record_defaults = 3,
+                                .skip_lines = 1};
     check("n,h,a\n\"Ann, \"\"A\"\"\",1.5,3\nBo,,4\n,2,5\n", args, "('Ann, \"A\"',1.5,3) ('Bo',-1,4) ('',2,5)");
     check("n,h,a\nBo,1,\n", args, "");
     expect_error(MU_DATA_LOSS, "line 2, column 3: the field is empty; give a default in record_defaults");
@@ -142,8 +151,8 @@ static void test_strings_blanks_and_names(void **state)
     check("n,h,a\nNA,NA,7\n", args, "('',-1,7)");
     check("x\n\"two\nlines\",0,0\n", args, "('two\nlines',0,0)");
     mu_tensor *const halves[] = {mu_constant(MU_F32, .5), NULL};
-    const mu_dataset_csv_args vectors = {.columns = 2, .record_defaults = halves, .n_record_defaults = 2,
-                                         .na_value = "NA"};
+    const mu_dataset_csv_args vectors = {
+        .columns = 2, .record_defaults = halves, .n_record_defaults = 2, .na_value = "NA"};
     check("NA,1\n,2\n3,4\n", vectors, "[0.5 1] [0.5 2] [3 4]");
     check("1,NA\n", vectors, "");
     expect_error(MU_DATA_LOSS, "line 1, column 2: \"NA\" is not a valid float32");
@@ -156,14 +165,15 @@ static void test_selected_columns(void **state)
     (void)state;
     const int columns[] = {1, 3};
     const mu_dtype types[] = {MU_STRING, MU_I64};
-    mu_dataset_csv_args args = {.columns = 4, .dtypes = types, .n_dtypes = 2, .select_columns = columns,
-                                .n_select_columns = 2};
+    mu_dataset_csv_args args = {
+        .columns = 4, .dtypes = types, .n_dtypes = 2, .select_columns = columns, .n_select_columns = 2};
     check("x,a,y,1\nx,b,,2\n", args, "('a',1) ('b',2)");
     args.n_dtypes = 4;
     assert_null(csv_of("", args));
     unlink(path);
-    expect_error(MU_INVALID_ARGUMENT, "mu_dataset_csv: .dtypes has 4 elements by its length .n_dtypes; give 2, one for "
-                 "each column that is read");
+    expect_error(
+        MU_INVALID_ARGUMENT,
+        "mu_dataset_csv: .dtypes has 4 elements by its length .n_dtypes; give 2, one for each column that is read");
     args.dtypes = NULL;
     args.n_dtypes = 0;
     check("x,1,y,2\n", args, "[1 2]");
@@ -196,8 +206,8 @@ static void test_records_of_one_length(void **state)
     assert_elements(mu_dataset_fixed_length_record(path, 2, .footer_bytes = 3), "[1 2] [3 4]");
     assert_elements(mu_dataset_fixed_length_record(path, 1, .header_bytes = 4, .footer_bytes = 2), "[5]");
     assert_elements(mu_dataset_fixed_length_record(path, 4, .header_bytes = 4, .footer_bytes = 3), "");
-    mu_dataset *twice = mu_dataset_from_tensor_slices(
-        mu_of(mu_tensor_strings(1, (int64_t[]){2}, (const char *const[]){path, path})));
+    mu_dataset *twice =
+        mu_dataset_from_tensor_slices(mu_of(mu_tensor_strings(1, (int64_t[]){2}, (const char *const[]){path, path})));
     assert_elements(mu_dataset_fixed_length_record(.paths = twice, .record_bytes = 5, .footer_bytes = 2),
                     "[1 2 3 4 5] [1 2 3 4 5]");
     assert_elements(mu_dataset_fixed_length_record(path, 3), "[1 2 3] [4 5 6]");
@@ -216,10 +226,14 @@ static void test_records_of_one_length(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_lines), DATA_TEST(test_headers), DATA_TEST(test_zero_bytes), DATA_TEST(test_types),
+        DATA_TEST(test_lines),
+        DATA_TEST(test_headers),
+        DATA_TEST(test_zero_bytes),
+        DATA_TEST(test_types),
         DATA_TEST(test_wrong_lines),
         DATA_TEST(test_strings_blanks_and_names),
-        DATA_TEST(test_selected_columns), DATA_TEST(test_text_lines),
+        DATA_TEST(test_selected_columns),
+        DATA_TEST(test_text_lines),
         DATA_TEST(test_records_of_one_length),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,9 +87,21 @@ static void check(mu_dataset *(*make)(void))
     assert_in_range(rounds, 20, 2999);
 }
 
-static void test_in_memory(void **state) { (void)state; check(in_memory); }
-static void test_callbacks(void **state) { (void)state; check(callbacks); }
-static void test_threads(void **state) { (void)state; check(threads); }
+static void test_in_memory(void **state)
+{
+    (void)state;
+    check(in_memory);
+}
+static void test_callbacks(void **state)
+{
+    (void)state;
+    check(callbacks);
+}
+static void test_threads(void **state)
+{
+    (void)state;
+    check(threads);
+}
 
 static void test_files(void **state)
 {
@@ -107,7 +119,10 @@ static void test_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_in_memory), DATA_TEST(test_callbacks), DATA_TEST(test_threads), DATA_TEST(test_files),
+        DATA_TEST(test_in_memory),
+        DATA_TEST(test_callbacks),
+        DATA_TEST(test_threads),
+        DATA_TEST(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

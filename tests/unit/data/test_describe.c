@@ -9,7 +9,7 @@
 
 #include <unistd.h>
 
-#define vector(dtype, ...)                                                                                             \
+#define vector(dtype, ...) \
     vector_of(dtype, (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__})
 
 static mu_value *vector_of(mu_dtype dtype, int n, const double *numbers)
@@ -27,10 +27,10 @@ static mu_dataset *again(mu_dataset *dataset)
     return made;
 }
 
-#define assert_same(dataset, text)               \
-    do {                                         \
-        assert_elements(dataset, text);          \
-        assert_elements(again(dataset), text);   \
+#define assert_same(dataset, text)             \
+    do {                                       \
+        assert_elements(dataset, text);        \
+        assert_elements(again(dataset), text); \
     } while (0)
 
 static void the_order_of_elements(void **state)
@@ -53,7 +53,8 @@ static void the_order_of_elements(void **state)
     strcpy(text, elements(again(drawn)));
     assert_elements(drawn, text);
     assert_same(mu_choose_from_datasets(2, ((mu_dataset *[]){six, mu_dataset_range(10, 20, 1)}),
-                                        mu_dataset_from_tensor_slices(vector(MU_I64, 1, 0, 1))), "10 0 11");
+                                        mu_dataset_from_tensor_slices(vector(MU_I64, 1, 0, 1))),
+                "10 0 11");
 }
 
 // A description begins the next iteration of each shuffle, as an iterator of this process would.
@@ -103,7 +104,8 @@ static void rows_and_files(void **state)
     const mu_dtype types[] = {MU_I64, MU_STRING};
     mu_tensor *defaults[] = {mu_constant(MU_I64, 9), NULL};
     assert_same(mu_dataset_csv(path, .columns = 2, .dtypes = types, .n_dtypes = 2, .record_defaults = defaults,
-                               .n_record_defaults = 2), "(1,'x') (9,'y')");
+                               .n_record_defaults = 2),
+                "(1,'x') (9,'y')");
     assert_same(mu_dataset_take(mu_dataset_fixed_length_record(path, 2, .header_bytes = 1, .footer_bytes = 2), 2),
                 "[44 120] [10 44]");
     unlink(path);
@@ -112,7 +114,8 @@ static void rows_and_files(void **state)
     mu_dataset *lines = mu_dataset_from_tensor_slices(vector(MU_F32, 1, 2, 3));
     const mu_shape three = MU_SHAPE(3);
     assert_same(mu_dataset_padded_batch(mu_dataset_batch(lines, 2), 2, .n_padded_shapes = 1, .padded_shapes = &three,
-                                        .padding_values = mu_of(mu_constant(MU_F32, 7))), "[1 2 7|3 7 7]");
+                                        .padding_values = mu_of(mu_constant(MU_F32, 7))),
+                "[1 2 7|3 7 7]");
 }
 
 static void examples(void **state)
@@ -203,8 +206,8 @@ static void hostile_descriptions_are_refused(void **state)
     for (int i = 0; i <= MU_MOST_STAGES; i++)
         many[i] = range;
     expect_refused(mu_list_of(MU_MOST_STAGES + 1, many), "a list of 1 to 1024 stages");
-    mu_value *mapped = mu__dataset_describe(mu_dataset_map(mu_dataset_range(0, 3, 1),
-                                                           .function = mu_function_new(triple, NULL)));
+    mu_value *mapped =
+        mu__dataset_describe(mu_dataset_map(mu_dataset_range(0, 3, 1), .function = mu_function_new(triple, NULL)));
     mu_value *parts[5], *map = mu_value_at(mapped, 1);
     for (int i = 0; i < 5; i++)
         parts[i] = mu_value_at(map, i);
@@ -236,7 +239,8 @@ static void every_stage_says_what_is_sent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(the_order_of_elements), DATA_TEST(shuffles_begin_anew),
+        DATA_TEST(the_order_of_elements),
+        DATA_TEST(shuffles_begin_anew),
         DATA_TEST(a_dataset_that_is_used_twice_is_sent_once),
         DATA_TEST(rows_and_files),
         DATA_TEST(examples),

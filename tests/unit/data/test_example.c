@@ -10,8 +10,7 @@ static mu_tensor *longs(int64_t n, const int64_t *values) { return mu_tensor_new
 static mu_tensor *person(const char *name, int64_t age, int n_scores)
 {
     return mu_serialize_example(mu_map("name", mu_string_scalar(name), "age", mu_constant(MU_I32, (double)age),
-                                       "scores",
-                                       mu_vector_f32(n_scores, (float[]){1.5f, -2, 3}), MU_END));
+                                       "scores", mu_vector_f32(n_scores, (float[]){1.5f, -2, 3}), MU_END));
 }
 
 static mu_tensor *both(mu_tensor *a, mu_tensor *b)
@@ -90,13 +89,16 @@ static void test_values_in_several_forms(void **state)
 {
     (void)state;
     const mu_feature k = {.name = "k", .dtype = MU_I64, .length = MU_FEATURE_VARIABLE};
-    static const message packed = {"\x0a\x02\x01\x02", 4}, single = {"\x08\x03\x08\x04", 4},
-                         other = {"\x12\x01z", 3}, none = {"", 0};
-    const struct { const message *first, *second; const char *wanted; } lists[] = {
-        {&packed, &none, "([1 2])"}, {&single, &none, "([3 4])"}, {&none, &none, "([])"},
-        {&single, &single, "([3 4 3 4])"}, {&packed, &packed, NULL}, {&packed, &single, NULL},
-        {&single, &packed, NULL}, {&other, &packed, NULL},
-        {&packed, &other, "([1 2])"}, {&single, &other, NULL}};
+    static const message packed = {"\x0a\x02\x01\x02", 4}, single = {"\x08\x03\x08\x04", 4}, other = {"\x12\x01z", 3},
+                         none = {"", 0};
+    const struct {
+        const message *first, *second;
+        const char *wanted;
+    } lists[] = {{&packed, &none, "([1 2])"},  {&single, &none, "([3 4])"},
+                 {&none, &none, "([])"},       {&single, &single, "([3 4 3 4])"},
+                 {&packed, &packed, NULL},     {&packed, &single, NULL},
+                 {&single, &packed, NULL},     {&other, &packed, NULL},
+                 {&packed, &other, "([1 2])"}, {&single, &other, NULL}};
     for (size_t i = 0; i < sizeof lists / sizeof *lists; i++) {
         const message list = joined(lists[i].first, lists[i].second), feature = field(3, &list);
         mu_value *value = mu_parse_example(example_of(&feature), 1, &k);
@@ -186,8 +188,8 @@ static void test_sequences(void **state)
     assert_value(mu_parse_sequence_example(first, 1, &id, 2, sequences), "((7),([1 2|3 4],['a' 'b'|'c' ''],2))");
     mu_value *batch = mu_parse_sequence_example(both(first, second), 1, &id, 2, sequences);
     assert_value(batch, "(([7 8]),([1 2 3 4 5 6 0 0],['a' 'b' 'c' '' '' '' '' ''],[2 0]))");
-    assert_int_equal(mu_tensor_rank(mu_value_get(mu_value_at(batch, 1), "points") ? mu_at(mu_value_at(batch, 1), 0)
-                                    : NULL), 3);
+    assert_int_equal(
+        mu_tensor_rank(mu_value_get(mu_value_at(batch, 1), "points") ? mu_at(mu_value_at(batch, 1), 0) : NULL), 3);
     const mu_feature counted = {.name = "points", .dtype = MU_F32, .shape = {1, {2}}, .lengths = "steps"};
     batch = mu_parse_sequence_example(both(first, second), 1, &id, 1, &counted);
     assert_value(batch, "(([7 8]),([1 2 3 4 5 6 0 0],[2 1]))");
@@ -219,8 +221,9 @@ static void test_files(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_one_and_a_batch), DATA_TEST(test_defaults_and_shapes), DATA_TEST(test_refusals),
-        DATA_TEST(test_values_in_several_forms), DATA_TEST(test_a_name_twice), DATA_TEST(test_sequences),
+        DATA_TEST(test_one_and_a_batch), DATA_TEST(test_defaults_and_shapes),
+        DATA_TEST(test_refusals),        DATA_TEST(test_values_in_several_forms),
+        DATA_TEST(test_a_name_twice),    DATA_TEST(test_sequences),
         DATA_TEST(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

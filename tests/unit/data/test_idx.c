@@ -140,7 +140,7 @@ static void test_gzip_damage(void **state)
     write_gz(path, BYTES(0, 0, 8, 1, 0, 0, 0, 4, 1, 2, 3, 4));
     assert_elements(mu_dataset_idx(path), "1 2 3 4");
     FILE *file = fopen(path, "r+b");
-    fseek(file, -8, SEEK_END);  // the checksum
+    fseek(file, -8, SEEK_END); // the checksum
     fputc(fgetc(file) ^ 1, (fseek(file, -8, SEEK_END), file));
     fclose(file);
     elements(mu_dataset_idx(path));

@@ -143,7 +143,7 @@ static void test_cache_file(void **state)
     expect_error(MU_DATA_LOSS, path);
     unlink(path);
     assert_elements(mu_dataset_cache(range(0), path), "");
-    assert_elements(mu_dataset_cache(range(2), path), "");  // the file counts
+    assert_elements(mu_dataset_cache(range(2), path), ""); // the file counts
     unlink(path);
     elements(mu_dataset_cache(range(2), "no-such-folder/cache"));
     expect_error(MU_NOT_FOUND, "no-such-folder");
@@ -152,8 +152,8 @@ static void test_cache_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_flat_map), DATA_TEST(test_interleave), DATA_TEST(test_cache), DATA_TEST(test_cache_clone),
-        DATA_TEST(test_cache_file), DATA_TEST(test_cache_incomplete),
+        DATA_TEST(test_flat_map),    DATA_TEST(test_interleave), DATA_TEST(test_cache),
+        DATA_TEST(test_cache_clone), DATA_TEST(test_cache_file), DATA_TEST(test_cache_incomplete),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

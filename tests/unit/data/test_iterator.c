@@ -111,7 +111,7 @@ static void check_resume(mu_dataset *(*make)(void))
         char text[TEXT_BYTES] = "";
         append_elements(iterator, stop, text);
         char *saved = strdup(mu_iterator_state(iterator));
-        elements(dataset);  // other iterations in between do not matter
+        elements(dataset); // other iterations in between do not matter
         mu_iterator *again = mu_iterate(dataset);
         assert_int_equal(mu_iterator_restore(again, saved), MU_OK);
         append_elements(again, 200, text);
@@ -206,10 +206,16 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         DATA_TEST(test_only_datasets),
-        DATA_TEST(test_each),       DATA_TEST(test_each_nested), DATA_TEST(test_each_frees_iterations),
-        DATA_TEST(test_each_return), DATA_TEST(test_each_error),  DATA_TEST(test_end_stays),
-        DATA_TEST(test_resume),     DATA_TEST(test_restore_refuses),
-        DATA_TEST(test_orders_of_open_iterators), DATA_TEST(test_refused_positions_change_nothing),
+        DATA_TEST(test_each),
+        DATA_TEST(test_each_nested),
+        DATA_TEST(test_each_frees_iterations),
+        DATA_TEST(test_each_return),
+        DATA_TEST(test_each_error),
+        DATA_TEST(test_end_stays),
+        DATA_TEST(test_resume),
+        DATA_TEST(test_restore_refuses),
+        DATA_TEST(test_orders_of_open_iterators),
+        DATA_TEST(test_refused_positions_change_nothing),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

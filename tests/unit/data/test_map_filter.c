@@ -5,7 +5,7 @@ static mu_dataset *range(int64_t n) { return mu_dataset_range(0, n, 1); }
 
 static mu_value *add(mu_value *element, void *arg)
 {
-    mu_constant(MU_F32, 1);  // left behind in the pool of the call
+    mu_constant(MU_F32, 1); // left behind in the pool of the call
     return mu_of(mu_constant(MU_I64, mu_scalar(element) + *(int *)arg));
 }
 
@@ -17,10 +17,7 @@ static mu_value *fail_at_2(mu_value *element, void *arg)
     return mu_scalar(element) == 4 ? NULL : element;
 }
 
-static bool below(mu_value *element, void *arg)
-{
-    return mu_scalar(element) < *(int *)arg;
-}
+static bool below(mu_value *element, void *arg) { return mu_scalar(element) < *(int *)arg; }
 
 static bool fails(mu_value *element, void *arg)
 {
@@ -133,8 +130,10 @@ static mu_dataset *counted(int *from, int64_t cardinality)
 static void test_generator_cardinality(void **state)
 {
     (void)state;
-    static const struct { int64_t cardinality; const char *message; } wrong[] = {
-        {2, "gave at least 3 elements"}, {4, "gave only 3 elements"}, {MU_INFINITE, "ended after 3 elements"}};
+    static const struct {
+        int64_t cardinality;
+        const char *message;
+    } wrong[] = {{2, "gave at least 3 elements"}, {4, "gave only 3 elements"}, {MU_INFINITE, "ended after 3 elements"}};
     int three = 3;
     mu_dataset *dataset = counted(&three, 3);
     assert_int_equal(mu_dataset_cardinality(dataset), 3);
@@ -159,7 +158,10 @@ static int no_states_left(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_map), DATA_TEST(test_map_fails), DATA_TEST(test_filter), DATA_TEST(test_zip),
+        DATA_TEST(test_map),
+        DATA_TEST(test_map_fails),
+        DATA_TEST(test_filter),
+        DATA_TEST(test_zip),
         DATA_TEST(test_generator_cardinality),
         cmocka_unit_test_setup_teardown(test_generator, start_library, no_states_left),
     };

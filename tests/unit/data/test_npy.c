@@ -40,9 +40,11 @@ static void test_types(void **state)
     assert_elements(npy_of(DICTIONARY("|b1", "(3,)"), (uint8_t[]){0, 1, 7}, 3), "0 1 1");
     assert_elements(npy_of(DICTIONARY("|u1", "(0, 3)"), NULL, 0), "");
     assert_elements(npy_of("{'descr': '>i2', 'fortran_order': True, 'shape': (2, 3), }",
-                           (uint8_t[]){0, 1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6}, 12), "[1 2 3] [4 5 6]");
-    assert_elements(npy_of("{'descr': '|i1', 'fortran_order': True, 'shape': (2, 2, 2), }",
-                           (int8_t[]){0, 4, 2, 6, 1, 5, 3, 7}, 8), "[0 1|2 3] [4 5|6 7]");
+                           (uint8_t[]){0, 1, 0, 4, 0, 2, 0, 5, 0, 3, 0, 6}, 12),
+                    "[1 2 3] [4 5 6]");
+    assert_elements(
+        npy_of("{'descr': '|i1', 'fortran_order': True, 'shape': (2, 2, 2), }", (int8_t[]){0, 4, 2, 6, 1, 5, 3, 7}, 8),
+        "[0 1|2 3] [4 5|6 7]");
     assert_elements(npy_of("{'descr': '|i1', 'fortran_order': True, 'shape': (0, 2), }", NULL, 0), "");
 }
 
@@ -183,7 +185,10 @@ static void test_archive_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_types), DATA_TEST(test_lies), DATA_TEST(test_archive), DATA_TEST(test_archive_damage),
+        DATA_TEST(test_types),
+        DATA_TEST(test_lies),
+        DATA_TEST(test_archive),
+        DATA_TEST(test_archive_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

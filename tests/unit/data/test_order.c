@@ -139,7 +139,7 @@ static void test_shuffle_uniform(void **state)
     double chi = 0, expected = (double)TRIALS / N;
     for (int i = 0; i < N * N; i++)
         chi += (counts[i / N][i % N] - expected) * (counts[i / N][i % N] - expected) / expected;
-    assert_true(chi < 95);  // 1 in 10,000
+    assert_true(chi < 95); // 1 in 10,000
 }
 
 static void test_shuffle_seeds(void **state)
@@ -168,10 +168,10 @@ static void test_no_dataset(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_take_skip),     DATA_TEST(test_repeat),          DATA_TEST(test_shard),
-        DATA_TEST(test_concatenate),   DATA_TEST(test_cardinality),     DATA_TEST(test_shuffle_order),
+        DATA_TEST(test_take_skip),      DATA_TEST(test_repeat),          DATA_TEST(test_shard),
+        DATA_TEST(test_concatenate),    DATA_TEST(test_cardinality),     DATA_TEST(test_shuffle_order),
         DATA_TEST(test_shuffle_slides), DATA_TEST(test_shuffle_uniform), DATA_TEST(test_shuffle_seeds),
-        DATA_TEST(test_no_dataset),    DATA_TEST(test_share),           DATA_TEST(test_hint),
+        DATA_TEST(test_no_dataset),     DATA_TEST(test_share),           DATA_TEST(test_hint),
         DATA_TEST(test_options),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,7 +5,7 @@
 #include "data_test.h"
 
 typedef struct scaled_args {
-    mu_numbers factors;  // owned
+    mu_numbers factors; // owned
 } scaled_args;
 
 static const mu_owned_field scaled_owned[] = {{MU_OWNS_NUMBERS, offsetof(scaled_args, factors)}, {MU_OWNS_END, 0}};
@@ -36,10 +36,7 @@ static mu_status scaled_skip(mu_stage *stage, int64_t count, int64_t *skipped)
     return MU_OK;
 }
 
-static int64_t scaled_cardinality(const mu_dataset *dataset)
-{
-    return mu_dataset_cardinality(dataset->inputs[0]);
-}
+static int64_t scaled_cardinality(const mu_dataset *dataset) { return mu_dataset_cardinality(dataset->inputs[0]); }
 
 static const mu_stage_ops scaled_stage = {
     .name = "scaled",

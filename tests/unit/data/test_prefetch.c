@@ -24,7 +24,7 @@ static void test_prefetch_broken_off(void **state)
         MU_EACH(batch, endless)
             if (mu_tensor_elements(mu_at(batch, 0)) == 3)
                 break;
-    mu_iterate(endless);  // never started
+    mu_iterate(endless); // never started
 }
 
 static mu_value *slow_square(mu_value *element, void *arg)

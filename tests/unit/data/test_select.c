@@ -21,8 +21,8 @@ static void test_sample(void **state)
 {
     (void)state;
     mu_dataset *const datasets[] = {range(0, 1000), range(1000, 2000), range(2000, 3000)};
-    mu_dataset *sampled = mu_sample_from_datasets(3, datasets, .weights = (const double[]){.7, .3, 0}, .n_weights = 3,
-                                                  .seed = 4);
+    mu_dataset *sampled =
+        mu_sample_from_datasets(3, datasets, .weights = (const double[]){.7, .3, 0}, .n_weights = 3, .seed = 4);
     int of_first = 0, n = 0;
     MU_EACH(element, mu_dataset_take(sampled, 1000)) {
         n++;
@@ -30,7 +30,7 @@ static void test_sample(void **state)
         assert_true(mu_scalar(element) < 2000);
     }
     assert_int_equal(n, 1000);
-    assert_in_range(of_first, 640, 760);  // 4 standard deviations
+    assert_in_range(of_first, 640, 760); // 4 standard deviations
     assert_int_equal(mu_dataset_cardinality(sampled), 2000);
     n = 0;
     MU_EACH(element, sampled)
@@ -69,9 +69,13 @@ static void test_buckets(void **state)
     const int64_t lengths[] = {1, 4, 2, 5, 1, 3, 7}, sizes[] = {2, 2, 2}, boundaries[] = {3, 5};
     mu_dataset *data = mu_dataset_map(
         mu_dataset_from_tensor_slices(mu_of(mu_tensor_new(MU_I64, 1, (int64_t[]){7}, lengths))), ones, NULL);
-    mu_dataset_bucket_args args = {.size = sizeof args, .dataset = data, .element_length = length,
-                                   .bucket_boundaries = boundaries, .n_bucket_boundaries = 2,
-                                   .bucket_batch_sizes = sizes, .n_bucket_batch_sizes = 2};
+    mu_dataset_bucket_args args = {.size = sizeof args,
+                                   .dataset = data,
+                                   .element_length = length,
+                                   .bucket_boundaries = boundaries,
+                                   .n_bucket_boundaries = 2,
+                                   .bucket_batch_sizes = sizes,
+                                   .n_bucket_batch_sizes = 2};
     assert_null(mu_dataset_bucket_by_sequence_length_with(&args));
     expect_error(MU_INVALID_ARGUMENT, ".bucket_batch_sizes has 2 elements by its length .n_bucket_batch_sizes; give 3");
     args.n_bucket_batch_sizes = 3;
@@ -119,9 +123,9 @@ static void test_scan_take_while_unique(void **state)
     assert_string_equal(text, "(3,16) (4,20)");
     assert_elements(mu_dataset_take_while(range(0, 9), below_three, NULL), "0 1 2");
     const char *const words[] = {"a", "b", "a", "", "b", ""};
-    assert_elements(mu_dataset_unique(mu_dataset_from_tensor_slices(mu_of(mu_tensor_strings(1, (int64_t[]){6},
-                                                                                            words)))),
-                    "'a' 'b' ''");
+    assert_elements(
+        mu_dataset_unique(mu_dataset_from_tensor_slices(mu_of(mu_tensor_strings(1, (int64_t[]){6}, words)))),
+        "'a' 'b' ''");
     int n = 0;
     MU_EACH(element, mu_dataset_unique(mu_dataset_repeat(range(0, 300), 3)))
         assert_true(mu_scalar(element) == n++);
@@ -131,7 +135,10 @@ static void test_scan_take_while_unique(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_choose), DATA_TEST(test_sample), DATA_TEST(test_buckets), DATA_TEST(test_scan_take_while_unique),
+        DATA_TEST(test_choose),
+        DATA_TEST(test_sample),
+        DATA_TEST(test_buckets),
+        DATA_TEST(test_scan_take_while_unique),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,10 +12,7 @@ static mu_tensor *letters(void)
 
 static mu_dataset *slices(void) { return mu_dataset_from_tensor_slices(mu_of(letters())); }
 
-static mu_dataset *with_numbers(void)
-{
-    return mu_dataset_zip(slices(), mu_dataset_range(0, 5, 1), MU_END);
-}
+static mu_dataset *with_numbers(void) { return mu_dataset_zip(slices(), mu_dataset_range(0, 5, 1), MU_END); }
 
 static void test_stages_take_strings(void **state)
 {
@@ -25,8 +22,8 @@ static void test_stages_take_strings(void **state)
     assert_elements(mu_dataset_batch(mu_dataset_batch(mu_dataset_take(slices(), 4), 2), 2), "['a' 'bb'|'' 'dd']");
     assert_elements(mu_dataset_take(mu_dataset_skip(mu_dataset_repeat(slices(), 2), 4), 2), "'e' 'a'");
     assert_elements(mu_dataset_batch(mu_dataset_shard(with_numbers(), 2, 1), 2), "(['bb' 'dd'],[1 3])");
-    assert_elements(mu_dataset_unbatch(mu_dataset_batch(with_numbers(), 3)), "('a',0) ('bb',1) ('',2) ('dd',3) "
-                    "('e',4)");
+    assert_elements(mu_dataset_unbatch(mu_dataset_batch(with_numbers(), 3)),
+                    "('a',0) ('bb',1) ('',2) ('dd',3) ('e',4)");
     assert_elements(mu_dataset_rebatch(mu_dataset_batch(slices(), 2), 1, (int64_t[]){3}, false),
                     "['a' 'bb' ''] ['dd' 'e']");
     assert_elements(mu_dataset_window(slices(), 3, .shift = 2, .drop_remainder = true), "['a' 'bb' ''] ['' 'dd' 'e']");
@@ -50,8 +47,8 @@ static void test_padding(void **state)
     mu_dataset *grow = mu_dataset_map(mu_dataset_range(0, 3, 1), head, NULL);
     mu_value *values = mu_list(mu_string_scalar("-"), mu_constant(MU_I32, -1), MU_END);
     assert_elements(mu_dataset_padded_batch(grow, 2), "(['x' ''|'x' 'y'],[1 0|1 2]) (['x' 'y' 'z'],[1 2 3])");
-    mu_dataset *padded = mu_dataset_padded_batch(grow, 3, .padded_shapes = shapes, .n_padded_shapes = 2,
-                                                 .padding_values = values);
+    mu_dataset *padded =
+        mu_dataset_padded_batch(grow, 3, .padded_shapes = shapes, .n_padded_shapes = 2, .padding_values = values);
     assert_elements(padded, "(['x' '-' '-' '-'|'x' 'y' '-' '-'|'x' 'y' 'z' '-'],[1 -1 -1|1 2 -1|1 2 3])");
     assert_elements(mu_dataset_padded_batch(grow, 3, .padded_shapes = short_shapes, .n_padded_shapes = 2), "");
     expect_error(MU_INVALID_ARGUMENT, "do not fit in padded_shapes[0], [2]");
@@ -84,8 +81,8 @@ static void test_refusals(void **state)
 {
     (void)state;
     assert_null(mu_add(letters(), letters()));
-    expect_error(MU_INVALID_ARGUMENT, "add: input 0 holds strings, which ops cannot compute with; turn them into "
-                 "numbers");
+    expect_error(MU_INVALID_ARGUMENT,
+                 "add: input 0 holds strings, which ops cannot compute with; turn them into numbers");
     assert_null(mu_reshape(letters(), 1, (int64_t[]){-1}));
     expect_error(MU_INVALID_ARGUMENT, "input 0 holds strings");
     mu_function *function = mu_function_new(twice, NULL, .name = "twice");
@@ -100,7 +97,9 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_stages_take_strings), DATA_TEST(test_padding), DATA_TEST(test_cache_in_a_file),
+        DATA_TEST(test_stages_take_strings),
+        DATA_TEST(test_padding),
+        DATA_TEST(test_cache_in_a_file),
         DATA_TEST(test_refusals),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

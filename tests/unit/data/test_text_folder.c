@@ -39,8 +39,12 @@ static void remove_all(void)
 static void texts_have_labels(void **state)
 {
     (void)state;
-    mu_dataset_text_folder_args args = {.size = sizeof args, .given = ".batch_size .seed", .directory = root,
-                                        .batch_size = -1, .no_shuffle = true, .seed = 3};
+    mu_dataset_text_folder_args args = {.size = sizeof args,
+                                        .given = ".batch_size .seed",
+                                        .directory = root,
+                                        .batch_size = -1,
+                                        .no_shuffle = true,
+                                        .seed = 3};
     assert_elements(mu_dataset_text_folder_with(&args), "('bad film',0) ('so\nso',0) ('',1)");
     assert_int_equal(mu_dataset_cardinality(mu_dataset_text_folder_with(&args)), 3);
     args.max_length = 3;

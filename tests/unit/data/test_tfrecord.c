@@ -109,7 +109,10 @@ static void test_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        DATA_TEST(test_checksum), DATA_TEST(test_records), DATA_TEST(test_gzip_interleaved), DATA_TEST(test_damage),
+        DATA_TEST(test_checksum),
+        DATA_TEST(test_records),
+        DATA_TEST(test_gzip_interleaved),
+        DATA_TEST(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

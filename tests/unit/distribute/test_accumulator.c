@@ -122,7 +122,7 @@ typedef struct taker {
     pthread_t thread;
     atomic_bool ended;
     mu_accumulator *accumulator;
-    mu_function *function;   // the take in it, or NULL
+    mu_function *function; // the take in it, or NULL
     mu_cancellation *cancellation;
     int required;
     double value;
@@ -158,7 +158,9 @@ static void test_cancelled_takes(void **state)
     (void)state;
     for (int traced = 0; traced < 2; traced++) {
         mu_accumulator *a = mu_conditional_accumulator(MU_F64, .shape = &(mu_shape){0}, .name = "sums");
-        taker t = {.accumulator = a, .required = 1, .cancellation = mu_cancellation_new(),
+        taker t = {.accumulator = a,
+                   .required = 1,
+                   .cancellation = mu_cancellation_new(),
                    .function = traced ? mu_function_new(take_only, a) : NULL};
         start_take(&t);
         assert_int_equal(mu_cancellation_cancel(t.cancellation), MU_OK);
@@ -210,7 +212,7 @@ static void test_shared_names(void **state)
     mu_pool *pool = mu_pool_open();
     mu_accumulator *a = mu_conditional_accumulator(MU_F64, .shared_name = "both");
     apply(a, 5, 0);
-    mu_pool_close(pool);       // the runtime keeps it
+    mu_pool_close(pool); // the runtime keeps it
     a = mu_accumulator_find("both");
     assert_non_null(a);
     assert_ptr_equal(mu_conditional_accumulator(MU_F64, .shared_name = "both", .name = "other"), a);
@@ -259,7 +261,7 @@ static void test_stale(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "[2]");
     assert_int_equal(mu_accumulator_set_global_step(a, INT64_MAX), MU_OK);
     assert_int_equal(mu_accumulator_apply_grad(a, vector(2, (double[]){1, 2}), INT64_MAX), MU_OK);
-    assert_non_null(mu_accumulator_take_grad(a, 1));   // the step stays at its largest
+    assert_non_null(mu_accumulator_take_grad(a, 1)); // the step stays at its largest
     assert_int_equal(mu_accumulator_apply_grad(a, vector(2, (double[]){1, 2}), INT64_MAX), MU_OK);
     assert_true(mu_scalar(mu_accumulator_num_accumulated(a)) == 1);
 }
@@ -297,8 +299,8 @@ static mu_resource *resolve(void *arg, const char *kind, const char *name, const
 static void test_through_the_wire(void **state)
 {
     (void)state;
-    mu_accumulator *a = mu_conditional_accumulator(MU_F64, .shared_name = "wired",
-                                                   .shape = &(mu_shape){1, {MU_UNKNOWN}});
+    mu_accumulator *a =
+        mu_conditional_accumulator(MU_F64, .shared_name = "wired", .shape = &(mu_shape){1, {MU_UNKNOWN}});
     mu_function *function = mu_function_new(apply_and_take, a);
     mu_value *arguments = mu_list(vector(1, (double[]){1}), mu_tensor_new(MU_I64, 0, NULL, NULL), MU_END);
     mu_concrete *concrete = mu__function_concrete(function, arguments, MU_BATCH_NONE, NULL);
@@ -442,11 +444,21 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(test_traced), MODEL_TEST(test_traced_sparse), MODEL_TEST(test_traces_refuse),
-        MODEL_TEST(test_cancelled_takes), MODEL_TEST(test_deadline), MODEL_TEST(test_closed),
-        MODEL_TEST(test_shared_names), MODEL_TEST(test_types), MODEL_TEST(test_stale),
-        MODEL_TEST(test_ops_keep_to_their_kind), MODEL_TEST(test_through_the_wire), MODEL_TEST(test_merging_rows),
-        MODEL_TEST(test_rows_of_another_shape), MODEL_TEST(test_threads), MODEL_TEST(test_no_memory),
+        MODEL_TEST(test_traced),
+        MODEL_TEST(test_traced_sparse),
+        MODEL_TEST(test_traces_refuse),
+        MODEL_TEST(test_cancelled_takes),
+        MODEL_TEST(test_deadline),
+        MODEL_TEST(test_closed),
+        MODEL_TEST(test_shared_names),
+        MODEL_TEST(test_types),
+        MODEL_TEST(test_stale),
+        MODEL_TEST(test_ops_keep_to_their_kind),
+        MODEL_TEST(test_through_the_wire),
+        MODEL_TEST(test_merging_rows),
+        MODEL_TEST(test_rows_of_another_shape),
+        MODEL_TEST(test_threads),
+        MODEL_TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,8 +59,8 @@ static void strategies_name_devices_and_communication(void **state)
     expect_once(make_mirrored, "Using MirroredStrategy with devices CPU:0, CPU:1; communication: threads\n");
     expect_once(make_many, "Using MirroredStrategy with devices CPU:7, CPU:0; communication: threads\n");
     expect_once(make_one_device, "Using OneDeviceStrategy with devices CPU:1; communication: none, one replica\n");
-    expect_once(make_central, "Using CentralStorageStrategy with devices CPU:0, CPU:1, variables on CPU:0; "
-                              "communication: threads\n");
+    expect_once(make_central,
+                "Using CentralStorageStrategy with devices CPU:0, CPU:1, variables on CPU:0; communication: threads\n");
     expect_once(make_workers, "Using MultiWorkerMirroredStrategy with devices CPU:0, CPU:1, CPU:2");
 }
 

@@ -154,10 +154,8 @@ static void a_failed_step_marks_the_copy(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(assignments_are_made_once),
-        MODEL_TEST(scatters_act_one_after_the_other),
-        MODEL_TEST(devices_and_defaults),
-        MODEL_TEST(one_replica_has_plain_variables),
+        MODEL_TEST(assignments_are_made_once),    MODEL_TEST(scatters_act_one_after_the_other),
+        MODEL_TEST(devices_and_defaults),         MODEL_TEST(one_replica_has_plain_variables),
         MODEL_TEST(a_failed_step_marks_the_copy),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

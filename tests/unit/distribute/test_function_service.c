@@ -248,8 +248,8 @@ static void test_a_worker_hears_of_cuts_with_its_calls(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_rpc_server *ps = mu_rpc_server_new("muster", "localhost:0");
-    assert_int_equal(
-        mu__server_add(ps, &(mu_rpc_server_register_args){.name = "muster.store.call", .fn = answer_read}), MU_OK);
+    assert_int_equal(mu__server_add(ps, &(mu_rpc_server_register_args){.name = "muster.store.call", .fn = answer_read}),
+                     MU_OK);
     assert_int_equal(mu_rpc_server_start(ps), MU_OK);
     mu_rpc_client *to_ps = mu_rpc_client_new("muster", mu_rpc_server_address(ps));
     mu_rpc_client *worker = client_of(mu_server_create_local_server(true));
@@ -308,8 +308,9 @@ static void test_hostile_requests(void **state)
     mu_value *nothing = mu_list(MU_END), *number = mu_of(mu_tensor_new(MU_I64, 0, NULL, &c.number));
     expect_result(mu_rpc_call(c.to_worker, "muster.function.register", mu_list(graph, nothing, MU_END)), MU_NOT_FOUND,
                   "'v'"); // a variable that the coordinator did not place
-    expect_result(mu_rpc_call(c.to_worker, "muster.function.register",
-                              mu_list(mu__text_value("damaged"), nothing, MU_END)), MU_DATA_LOSS, "");
+    expect_result(
+        mu_rpc_call(c.to_worker, "muster.function.register", mu_list(mu__text_value("damaged"), nothing, MU_END)),
+        MU_DATA_LOSS, "");
     expect_result(mu_rpc_call(c.to_worker, "muster.function.run", mu_list(number, nothing, MU_END)),
                   MU_INVALID_ARGUMENT, "takes 1 tensors; 0 were sent");
     expect_result(mu_rpc_call(c.to_worker, "muster.function.run"), MU_INVALID_ARGUMENT, "");

@@ -30,7 +30,8 @@ static mu_value *assign_id(mu_value *arguments, void *arg)
 {
     (void)arguments;
     return mu_variable_assign(arg, mu_add(mu_cast(mu_replica_id(), MU_F64), mu_constant(MU_F64, 10))) == MU_OK
-               ? mu_of(mu_variable_read(arg)) : NULL;
+               ? mu_of(mu_variable_read(arg))
+               : NULL;
 }
 
 // Outside of replicas a variable is its copy on the current device, if it has one there, else its first copy.
@@ -53,7 +54,7 @@ static void a_device_has_copies(void **state)
         own = mu_variable_new(mu_constant(MU_F64, 0), "own");
     assert_ptr_equal(mu_variable_strategy(own), two);
     assert_non_null(mu_run(two, mu_function_new(assign_id, own), NULL));
-    assert_true(mu_scalar(mu_variable_read(own)) == 10);  // no copy is on the third device
+    assert_true(mu_scalar(mu_variable_read(own)) == 10); // no copy is on the third device
     assert_int_equal(mu_variable_assign_add(own, mu_constant(MU_F64, 5)), MU_OK);
     assert_int_equal(mu_set_device(mu_strategy_device(strategy, 1)), MU_OK);
     assert_true(mu_scalar(mu_variable_read(own)) == 16);
@@ -88,7 +89,8 @@ static void timeouts(void **state)
     assert_true(before > 0);
     assert_int_equal(mu_strategy_set_timeout(strategy, 7), MU_OK);
     assert_true(mu_strategy_timeout(strategy) == 7);
-    MU_TIMEOUT(strategy, 3) {
+    MU_TIMEOUT(strategy, 3)
+    {
         assert_true(mu_strategy_timeout(strategy) == 3);
         mu_fail(MU_ABORTED, "an error in the block");
     }
@@ -172,10 +174,7 @@ static mu_value *makes_a_variable(mu_value *arguments, void *arg)
     return mu_of(mu_add(mu_variable_read(made->variable), mu_at(arguments, 0)));
 }
 
-static mu_tensor *no_value(void *arg)
-{
-    return arg;
-}
+static mu_tensor *no_value(void *arg) { return arg; }
 
 static void initial_values_by_callback(void **state)
 {
@@ -198,9 +197,10 @@ static void initial_values_by_callback(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(a_device_is_current),       MODEL_TEST(a_device_has_copies), MODEL_TEST(per_replica_values),
-        MODEL_TEST(timeouts),                  MODEL_TEST(items_of_any_type),   MODEL_TEST(names_of_settings),
-        MODEL_TEST(a_variable_is_printed),     MODEL_TEST(initial_values_by_callback),
+        MODEL_TEST(a_device_is_current),   MODEL_TEST(a_device_has_copies),
+        MODEL_TEST(per_replica_values),    MODEL_TEST(timeouts),
+        MODEL_TEST(items_of_any_type),     MODEL_TEST(names_of_settings),
+        MODEL_TEST(a_variable_is_printed), MODEL_TEST(initial_values_by_callback),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,10 +11,7 @@ typedef struct job {
     int calls;
 } job;
 
-static mu_tensor *id(void)
-{
-    return mu_cast(mu_replica_id(), MU_F64);
-}
+static mu_tensor *id(void) { return mu_cast(mu_replica_id(), MU_F64); }
 
 // Merges (id + 1, [id, 10 id]) and a value that is the same on all replicas.
 static mu_value *merge_on_replica(mu_value *arguments, void *arg)
@@ -69,7 +66,7 @@ static void check(merge_fn *fn)
         components[traced] = mu_list(mu_local_results(strategy, mu_value_at(variables, 0)),
                                      mu_local_results(strategy, mu_value_at(variables, 1)), MU_END);
     }
-    for (int r = 0; r < REPLICAS; r++)  // eagerly, one object on all replicas has one result
+    for (int r = 0; r < REPLICAS; r++) // eagerly, one object on all replicas has one result
         assert_same(mu_value_at(seen[1], r), mu_value_at(seen[0], mu_value_count(seen[0]) == 1 ? 0 : r));
     assert_same(components[1], components[0]);
 }
@@ -235,11 +232,8 @@ static void anything_else_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(reductions_work),
-        MODEL_TEST(gathers_and_local_results_work),
-        MODEL_TEST(updates_work),
-        MODEL_TEST(slices_are_gathered),
-        MODEL_TEST(anything_else_is_refused),
+        MODEL_TEST(reductions_work),     MODEL_TEST(gathers_and_local_results_work), MODEL_TEST(updates_work),
+        MODEL_TEST(slices_are_gathered), MODEL_TEST(anything_else_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,7 +5,9 @@
 
 enum { N = 2 };
 
-static struct { int reduced, gathered, runs; } calls;
+static struct {
+    int reduced, gathered, runs;
+} calls;
 
 static mu_tensor *read_average(mu_variable *variable)
 {
@@ -18,7 +20,7 @@ static mu_tensor *read_average(mu_variable *variable)
 static mu_status update_own(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
     return mu__replica() ? mu__variable_update(variable, kind, value)
-                         : mu__mirrored_rules.update(variable, kind, value);  // all copies
+                         : mu__mirrored_rules.update(variable, kind, value); // all copies
 }
 
 static const mu_variable_rules averaging = {
@@ -77,10 +79,11 @@ static void trains_through_its_slots(void **state)
     mu_strategy *strategy = local_sgd_strategy();
     mu_variable *weight = NULL;
     mu_value *last = NULL;
-    MU_SCOPE(strategy) weight = mu_variable_new(mu_constant(MU_F64, 0), "weight");
+    MU_SCOPE(strategy)
+        weight = mu_variable_new(mu_constant(MU_F64, 0), "weight");
     mu_function *step = mu_function_new(add_batch, weight);
     mu_iterator *batches = mu_iterate(mu_distribute_dataset(strategy, mu_dataset_range(1, 7, 1)));
-    for (mu_value *batch; (batch = mu_next(batches));)  // 1, 3, 5 on the first replica, 2, 4, 6 on the second
+    for (mu_value *batch; (batch = mu_next(batches));) // 1, 3, 5 on the first replica, 2, 4, 6 on the second
         last = calls.runs < 2 ? mu_run(strategy, step, batch) : mu_run_callback(strategy, add_batch, weight, batch);
     assert_string_equal(mu_strategy_name(strategy), "LocalSgdStrategy");
     assert_true(mu_scalar(mu_variable_read(weight)) == (9 + 12) / 2.0);

@@ -75,7 +75,8 @@ static void effects_in_loops_stay_together(void **state)
     (void)state;
     mu_strategy *strategy = on_servers(1, 1, NULL);
     mu_variable *steps = NULL;
-    MU_SCOPE(strategy) steps = mu_variable_new(mu_constant(MU_F64, 0), "steps");
+    MU_SCOPE(strategy)
+        steps = mu_variable_new(mu_constant(MU_F64, 0), "steps");
     mu_value *left = mu_run(strategy, mu_function_new(loop, steps), mu_of(mu_constant(MU_F64, 7)));
     assert_true(mu_scalar(left) == 0 && mu_scalar(mu_variable_read(steps)) == 7);
 }
@@ -138,7 +139,8 @@ static void no_update_is_lost(void **state)
     (void)state;
     mu_strategy *strategy = on_servers(WORKERS, 2, NULL);
     two t = {.b = mu_variable_new(mu_constant(MU_F64, 0), "on no server")};
-    MU_SCOPE(strategy) t.a = mu_variable_new(mu_constant(MU_F64, 0), "on a server");
+    MU_SCOPE(strategy)
+        t.a = mu_variable_new(mu_constant(MU_F64, 0), "on a server");
     assert_string_equal(mu_variable_device(t.a), "/job:ps/replica:0/task:0/device:CPU:0");
     adding all[WORKERS];
     pthread_t threads[WORKERS];
@@ -175,8 +177,10 @@ static mu_model *fit_small(mu_strategy *strategy, mu_dataset *data)
 static void training_ends_where_one_device_does(void **state)
 {
     (void)state;
-    mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(
-        numbers(2, (int64_t[]){24, 3}, 1), numbers(2, (int64_t[]){24, 2}, 2), MU_END)), 8);
+    mu_dataset *data =
+        mu_dataset_batch(mu_dataset_from_tensor_slices(
+                             mu_list(numbers(2, (int64_t[]){24, 3}, 1), numbers(2, (int64_t[]){24, 2}, 2), MU_END)),
+                         8);
     mu_strategy *strategy = on_servers(1, 2, NULL);
     mu_value *one = mu_model_weights(fit_small(mu_one_device_strategy("CPU:0"), data)),
              *served = mu_model_weights(fit_small(strategy, data));
@@ -217,7 +221,7 @@ static void several_workers_share_the_steps(void **state)
     mu_tensor *once = mu_call(model, x);
     assert_true(mu_scalar(mu_reduce_max(mu_abs(mu_subtract(predicted, once)), MU_ALL_AXES)) < 1e-12);
     const double far = mu_scalar(mu_reduce_mean(mu_square(mu_subtract(y, once)), MU_ALL_AXES));
-    for (int i = 0; i < 20; i++) {  // the last steps end in another order each time
+    for (int i = 0; i < 20; i++) { // the last steps end in another order each time
         mu_history *measured = mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT);
         assert_true(fabs(mu_history_last(measured, "loss") - far) < 1e-12);
     }
@@ -257,11 +261,10 @@ static void refuses_what_it_cannot_do(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(a_step_reads_computes_and_updates), MODEL_TEST(effects_in_loops_stay_together),
-        MODEL_TEST(workers_have_values_of_their_own),
-        MODEL_TEST(no_update_is_lost),                 MODEL_TEST(training_ends_where_one_device_does),
-        MODEL_TEST(several_workers_share_the_steps),   MODEL_TEST(slots_are_beside_their_variables),
-        MODEL_TEST(refuses_what_it_cannot_do),
+        MODEL_TEST(a_step_reads_computes_and_updates),   MODEL_TEST(effects_in_loops_stay_together),
+        MODEL_TEST(workers_have_values_of_their_own),    MODEL_TEST(no_update_is_lost),
+        MODEL_TEST(training_ends_where_one_device_does), MODEL_TEST(several_workers_share_the_steps),
+        MODEL_TEST(slots_are_beside_their_variables),    MODEL_TEST(refuses_what_it_cannot_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

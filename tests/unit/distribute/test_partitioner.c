@@ -25,7 +25,8 @@ static int64_t count_at(mu_partitioner *partitioner, int axis, int at)
     return counts[at];
 }
 #define COUNT(partitioner, ...) count(partitioner, MU_F32, mu_shape_make(ROWS(__VA_ARGS__)), 0)
-#define ROWS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
+#define ROWS(...) \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) { __VA_ARGS__ }
 
 static void test_formulas(void **state)
 {
@@ -36,13 +37,13 @@ static void test_formulas(void **state)
     assert_int_equal(COUNT(mu_min_size_partitioner(.min_shard_bytes = 24, .max_shards = 9), 6, 1), 1);
     assert_int_equal(COUNT(mu_min_size_partitioner(.min_shard_bytes = 23, .max_shards = 9), 6, 1), 2);
     assert_int_equal(COUNT(mu_min_size_partitioner(.min_shard_bytes = 12, .max_shards = 9), 6, 1), 2);
-    assert_int_equal(COUNT(mu_min_size_partitioner(), 1000000, 8), 1);   // one shard unless more are allowed
+    assert_int_equal(COUNT(mu_min_size_partitioner(), 1000000, 8), 1); // one shard unless more are allowed
     assert_int_equal(COUNT(mu_min_size_partitioner(.max_shards = 3), 1024, 1024), 3);
     assert_int_equal(COUNT(mu_max_size_partitioner(12), 10, 3), 10);
     assert_int_equal(COUNT(mu_max_size_partitioner(120), 10, 3), 1);
     assert_int_equal(COUNT(mu_max_size_partitioner(119), 10, 3), 2);
     assert_int_equal(COUNT(mu_max_size_partitioner(11, 4), 10, 3), 4);
-    assert_int_equal(COUNT(mu_max_size_partitioner(11, 0), 10, 3), 10);  // TensorFlow's rule: no limit
+    assert_int_equal(COUNT(mu_max_size_partitioner(11, 0), 10, 3), 10); // TensorFlow's rule: no limit
     assert_int_equal(count(mu_fixed_shards_partitioner(2), MU_F32, mu_shape_make(ROWS(1, 8)), 1), 2);
     assert_int_equal(count_at(mu_fixed_shards_partitioner(2), -1, 1), 2);
     assert_int_equal(count_at(mu_max_size_partitioner(8), -2, 0), 6);
@@ -117,8 +118,8 @@ static void test_own_partitioner(void **state)
     assert_int_equal(seen, MU_I64);
     mu_variable *v = mu_sharded_variable_new(numbers(2, (int64_t[]){3, 2}, 1), "v", .partitioner = own);
     assert_int_equal(mu_variable_shard_count(v), 3);
-    assert_null(mu_sharded_variable_new(numbers(1, (int64_t[]){3}, 1), "w",
-                                        .partitioner = mu_partitioner_new(fails, NULL)));
+    assert_null(
+        mu_sharded_variable_new(numbers(1, (int64_t[]){3}, 1), "w", .partitioner = mu_partitioner_new(fails, NULL)));
     assert_taken(MU_ABORTED, "no idea");
 }
 
@@ -126,13 +127,13 @@ static void test_own_partitioner(void **state)
 static void test_no_rows(void **state)
 {
     (void)state;
-    mu_variable *v = mu_sharded_variable_new(numbers(2, (int64_t[]){0, 3}, 1), "v",
-                                             .partitioner = mu_min_size_partitioner(4, 4));
+    mu_variable *v =
+        mu_sharded_variable_new(numbers(2, (int64_t[]){0, 3}, 1), "v", .partitioner = mu_min_size_partitioner(4, 4));
     assert_non_null(v);
     assert_int_equal(mu_variable_shard_count(v), 0);
     assert_int_equal(mu_tensor_elements(mu_variable_read(v)), 0);
-    assert_null(mu_sharded_variable_new(numbers(1, (int64_t[]){0}, 1), "w",
-                                        .partitioner = mu_fixed_shards_partitioner(2)));
+    assert_null(
+        mu_sharded_variable_new(numbers(1, (int64_t[]){0}, 1), "w", .partitioner = mu_fixed_shards_partitioner(2)));
     assert_taken(MU_INVALID_ARGUMENT, "returned [0]");
 }
 

@@ -292,7 +292,7 @@ static void components_and_replicas(void **state)
             snprintf(seen, sizeof seen, "%d components", components);
             snprintf(wanted, sizeof wanted, "%d replica", replicas);
             for (int way = 0; way < 12; way++) {
-                if (way == 5 && replicas == 1)  // with one replica the merge's result is returned as it is
+                if (way == 5 && replicas == 1) // with one replica the merge's result is returned as it is
                     continue;
                 if (give_to(strategy, variable, scalars(components), way))
                     fail_msg("way %d: %d components on %d replicas", way, components, replicas);
@@ -351,10 +351,7 @@ static void reductions_to_replicas(void **state)
         }
 }
 
-static mu_value *update_here(mu_value *arguments, void *arg)
-{
-    return mu_update_non_slot(arg, take, NULL, arguments);
-}
+static mu_value *update_here(mu_value *arguments, void *arg) { return mu_update_non_slot(arg, take, NULL, arguments); }
 
 static void updates_without_a_variable(void **state)
 {

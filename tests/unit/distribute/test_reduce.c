@@ -59,7 +59,7 @@ static void axes(void **state)
         expect_error(MU_INVALID_ARGUMENT, "mu_reduce");
     }
     mu_value *plain = mu_of(vector(2, (double[]){1, 2}));
-    for (int n = 1; n <= 3; n++) {  // every replica has the same rows
+    for (int n = 1; n <= 3; n++) { // every replica has the same rows
         assert_true(mu_scalar(mu_reduce(strategy_of(n), MU_MEAN, plain, 0)) == 1.5);
         assert_true(mu_scalar(mu_reduce(strategy_of(n), MU_SUM, plain, 0)) == 3 * n);
     }

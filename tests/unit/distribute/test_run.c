@@ -271,16 +271,11 @@ static void gradients_are_reduced_alike(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(results_travel_per_replica),
-        MODEL_TEST(one_replica_wraps_nothing),
-        MODEL_TEST(every_replica_runs_once),
-        MODEL_TEST(regroup_and_select_are_inverse),
-        MODEL_TEST(batches_are_split_evenly),
-        MODEL_TEST(failing_replicas_release_the_others),
-        MODEL_TEST(runs_behind_a_failed_one_end),
-        MODEL_TEST(threads_share_devices),
-        MODEL_TEST(errors_of_traces_surface),
-        MODEL_TEST(gradients_are_reduced_alike),
+        MODEL_TEST(results_travel_per_replica),   MODEL_TEST(one_replica_wraps_nothing),
+        MODEL_TEST(every_replica_runs_once),      MODEL_TEST(regroup_and_select_are_inverse),
+        MODEL_TEST(batches_are_split_evenly),     MODEL_TEST(failing_replicas_release_the_others),
+        MODEL_TEST(runs_behind_a_failed_one_end), MODEL_TEST(threads_share_devices),
+        MODEL_TEST(errors_of_traces_surface),     MODEL_TEST(gradients_are_reduced_alike),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

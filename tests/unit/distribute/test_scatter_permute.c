@@ -26,8 +26,8 @@ static mu_value *run_on(mu_strategy *strategy, bool traced, mu_value *(*fn)(mu_v
                         mu_value *arguments)
 {
     mu_value *none = arguments ? arguments : mu_list(MU_END);
-    mu_value *result = traced ? mu_run(strategy, mu_function_new(fn, arg), none)
-                              : mu_run_callback(strategy, fn, arg, none);
+    mu_value *result =
+        traced ? mu_run(strategy, mu_function_new(fn, arg), none) : mu_run_callback(strategy, fn, arg, none);
     if (!result)
         fail_msg("%s", mu_error_message());
     return mu_local_results(strategy, result);
@@ -74,8 +74,8 @@ static void parts_are_those_of_the_sum(void **state)
     for (size_t d = 0; d < MU_COUNT(dtypes); d++)
         for (int i = 0; i < 8; i++)
             for (int replicas = 1; replicas <= MOST; replicas++)
-                check_parts(replicas, i & 1, (call){.op = i & 2 ? MU_MEAN : MU_SUM, .axis = i & 4 ? -1 : 0,
-                                                    .dtype = dtypes[d]});
+                check_parts(replicas, i & 1,
+                            (call){.op = i & 2 ? MU_MEAN : MU_SUM, .axis = i & 4 ? -1 : 0, .dtype = dtypes[d]});
 }
 
 static mu_value *scatter_rows(mu_value *arguments, void *arg)
@@ -97,7 +97,7 @@ static void sizes_may_be_unknown(void **state)
         for (int r = 0; r < 3; r++) {
             mu_tensor *own = mu_value_tensor(mu_value_at(mu_local_results(strategy, seen), r));
             assert_int_equal(mu_tensor_elements(own), n / 3);
-            for (int64_t i = 0; i < n / 3; i++)  // of 0 + at, n + at and 2 n + at
+            for (int64_t i = 0; i < n / 3; i++) // of 0 + at, n + at and 2 n + at
                 assert_true(doubles(own)[i] == (double)(3 * (r * (n / 3) + i) + 3 * n));
         }
     }
@@ -126,14 +126,13 @@ static void other_ways_reduce_the_parts(void **state)
 {
     (void)state;
     for (int i = 0; i < 4; i++) {
-        mu_strategy *strategy = mu_mirrored_strategy(
-            .replicas = 3, .cross_device_ops = i < 2 ? mu_cross_device_ops_new(greatest, NULL)
-                                                     : mu_hierarchical_copy(2));
+        mu_strategy *strategy =
+            mu_mirrored_strategy(.replicas = 3, .cross_device_ops = i < 2 ? mu_cross_device_ops_new(greatest, NULL)
+                                                                          : mu_hierarchical_copy(2));
         mu_value *results = run_on(strategy, i & 1, part_only, NULL, NULL);
         for (int r = 0; r < 3; r++)
             for (int k = 0; k < 48; k++)
-                assert_true(doubles(mu_value_tensor(mu_value_at(results, r)))[k] ==
-                            (r * 48 + k) % 7 * (i < 2 ? 3 : 6));
+                assert_true(doubles(mu_value_tensor(mu_value_at(results, r)))[k] == (r * 48 + k) % 7 * (i < 2 ? 3 : 6));
     }
 }
 
@@ -318,7 +317,7 @@ static void wrong_arguments_are_named(void **state)
     refuse((call){.pairs = from_twice, .n_pairs = 2}, "replica 0 is the source of pair 0 and of pair 1");
     refuse((call){.pairs = to_twice, .n_pairs = 2}, "replica 1 is the target of pair 0 and of pair 1");
     refuse((call){.pairs = to_twice, .n_pairs = -1}, "-1 pairs");
-    for (int replicas = 1; replicas <= 2; replicas++) {  // one replica refuses the same as two
+    for (int replicas = 1; replicas <= 2; replicas++) { // one replica refuses the same as two
         assert_null(mu_run_callback(strategy_of(replicas), scatter_flags, NULL, mu_list(MU_END)));
         expect_error(MU_INVALID_ARGUMENT, "reduce_scatter");
     }
@@ -360,9 +359,10 @@ static void replicas_must_agree(void **state)
         [TYPE] = "replica 0 has 12 elements of float32, replica 1 has 12 of float64",
     };
     for (oddity how = SHAPE; how < N_ODDITIES; how++) {
-        assert_null(mu_run_callback(strategy_of(how == PAIRS ? 4 : 3), differ, &how,
-                                    mu_list(MU_END)));
-        expect_error(how == KIND ? MU_FAILED_PRECONDITION : how == TYPE ? MU_INTERNAL : MU_INVALID_ARGUMENT,
+        assert_null(mu_run_callback(strategy_of(how == PAIRS ? 4 : 3), differ, &how, mu_list(MU_END)));
+        expect_error(how == KIND   ? MU_FAILED_PRECONDITION
+                     : how == TYPE ? MU_INTERNAL
+                                   : MU_INVALID_ARGUMENT,
                      words[how]);
     }
     assert_null(mu_run(strategy_of(2), mu_function_new(scatter_rows, NULL), uneven(2, (int64_t[]){4, 2})));
@@ -372,10 +372,10 @@ static void replicas_must_agree(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(parts_are_those_of_the_sum), MODEL_TEST(sizes_may_be_unknown),
+        MODEL_TEST(parts_are_those_of_the_sum),  MODEL_TEST(sizes_may_be_unknown),
         MODEL_TEST(other_ways_reduce_the_parts), MODEL_TEST(values_go_to_their_targets),
-        MODEL_TEST(loops_permute_too),          MODEL_TEST(gradients_are_right),
-        MODEL_TEST(wrong_arguments_are_named),  MODEL_TEST(replicas_must_agree),
+        MODEL_TEST(loops_permute_too),           MODEL_TEST(gradients_are_right),
+        MODEL_TEST(wrong_arguments_are_named),   MODEL_TEST(replicas_must_agree),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -145,10 +145,7 @@ static mu_value *open_a_scope(mu_value *arguments, void *arg)
     return NULL;
 }
 
-static mu_value *reduce_inside(mu_value *arguments, void *arg)
-{
-    return mu_reduce(arg, MU_SUM, arguments);
-}
+static mu_value *reduce_inside(mu_value *arguments, void *arg) { return mu_reduce(arg, MU_SUM, arguments); }
 
 static mu_value *variable_inside(mu_value *arguments, void *arg)
 {

@@ -63,8 +63,8 @@ static void test_layouts(void **state)
     mu_variable *plain = table(4, 1, "t");
     assert_int_equal(mu_variable_shard_count(plain), 0);
     assert_string_equal(mu_variable_name(plain), "t");
-    mu_variable *scalar = mu_sharded_variable_new(mu_constant(MU_F64, 2),
-                                                  .partitioner = mu_fixed_shards_partitioner(2));
+    mu_variable *scalar =
+        mu_sharded_variable_new(mu_constant(MU_F64, 2), .partitioner = mu_fixed_shards_partitioner(2));
     assert_true(mu_scalar(mu_variable_read(scalar)) == 2);
     assert_null(mu_variable_shard(plain, 0));
     assert_taken(MU_OUT_OF_RANGE, "0 parts");
@@ -73,8 +73,8 @@ static void test_layouts(void **state)
 // ---- Initial values -----------------------------------------------------------------------------
 
 typedef struct making {
-    int calls, whole;        // how often it was called, and without a part
-    bool refuses;            // always makes the whole value
+    int calls, whole; // how often it was called, and without a part
+    bool refuses;     // always makes the whole value
 } making;
 
 static mu_tensor *make_value(const mu_partition_info *info, void *arg)
@@ -94,11 +94,11 @@ static void test_initial_values(void **state)
     const mu_shape shape = {2, {5, 2}};
     for (int i = 0; i < 3; i++) {
         making m = {.refuses = i == 1};
-        mu_variable *v = mu_sharded_variable_new(.partitioner = mu_fixed_shards_partitioner(2),
-                                                 .initial_value_fn = make_value, .arg = &m, .dtype = MU_F64,
-                                                 .shape = i < 2 ? &shape : NULL);
+        mu_variable *v =
+            mu_sharded_variable_new(.partitioner = mu_fixed_shards_partitioner(2), .initial_value_fn = make_value,
+                                    .arg = &m, .dtype = MU_F64, .shape = i < 2 ? &shape : NULL);
         expect_same(mu_variable_read(v), numbers(2, (int64_t[]){5, 2}, 5));
-        assert_int_equal(m.calls, i < 2 ? 2 : 1);     // without a shape once, for the whole
+        assert_int_equal(m.calls, i < 2 ? 2 : 1); // without a shape once, for the whole
         assert_int_equal(m.whole, i < 2 ? 0 : 1);
     }
     assert_null(mu_sharded_variable_new(.name = "none", .partitioner = mu_fixed_shards_partitioner(2)));
@@ -118,7 +118,7 @@ static int python_slice(int64_t rows, int64_t begin, int64_t end, int64_t step, 
 {
     const int64_t low = step < 0 ? -1 : 0, high = step < 0 ? rows - 1 : rows;
     int n = 0;
-    step = MU_MIN(MU_MAX(step, -1000), 1000);   // as far as any of these tables
+    step = MU_MIN(MU_MAX(step, -1000), 1000); // as far as any of these tables
     begin = open_begin ? (step < 0 ? high : low) : MU_MIN(MU_MAX(begin < 0 ? begin + rows : begin, low), high);
     end = open_end ? (step < 0 ? low : high) : MU_MIN(MU_MAX(end < 0 ? end + rows : end, low), high);
     for (int64_t i = begin; step < 0 ? i > end : i < end; i += step)
@@ -173,8 +173,8 @@ static void test_single_rows(void **state)
         }
         // A single row has no stride, whatever the number of parts.
         for (int64_t step = -2; step <= 2; step++) {
-            mu_tensor *row = mu_variable_strided_slice(v, (int64_t[]){1, 0}, (int64_t[]){2, 2},
-                                                       (int64_t[]){step, 1}, 0, 0, 1);
+            mu_tensor *row =
+                mu_variable_strided_slice(v, (int64_t[]){1, 0}, (int64_t[]){2, 2}, (int64_t[]){step, 1}, 0, 0, 1);
             assert_int_equal(row != NULL, step > 0);
             if (!row)
                 assert_taken(MU_INVALID_ARGUMENT, "of axis 0, of which one element is taken");
@@ -207,7 +207,7 @@ static void test_gathers(void **state)
     for (size_t i = 0; i < MU_COUNT(tables); i++) {
         expect_same(mu_variable_gather(tables[i], ids), mu_gather(all, ids, 0, 0));
         mu_function *function = mu_function_new(gather_rows, tables[i]);
-        for (int64_t n = 7; n >= 0; n -= 7) {          // traced once, also for none
+        for (int64_t n = 7; n >= 0; n -= 7) { // traced once, also for none
             mu_tensor *some = mu_slice(ids, (int64_t[]){0}, (int64_t[]){n});
             expect_same(mu_value_tensor(mu_function_call(function, mu_list(some, MU_END))), mu_gather(all, some, 0, 0));
         }
@@ -251,8 +251,7 @@ static void expect_rows(mu_tensor *got, int n, const double *wanted)
     for (int i = 0; i < n; i++)
         assert_true(fabs(((const double *)mu__host_read(got))[i] - wanted[i]) <= 1e-12);
 }
-#define EXPECT_ROWS(got, ...) \
-    expect_rows(got, (int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
+#define EXPECT_ROWS(got, ...) expect_rows(got, (int)MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__})
 
 static void test_combined_lookups(void **state)
 {
@@ -281,8 +280,8 @@ static void test_safe_lookups(void **state)
     EXPECT_ROWS(mu_nn_safe_embedding_lookup_sparse(v, ids, rows, .n_rows = 4), 3, 4, 6, 8, 0, 0, 0, 0);
     EXPECT_ROWS(mu_nn_safe_embedding_lookup_sparse(v, ids, rows, .n_rows = 4, .default_id = 2, .has_default_id = true),
                 3, 4, 6, 8, 6, 8, 6, 8);
-    EXPECT_ROWS(mu_nn_safe_embedding_lookup_sparse(v, ids, rows, .n_rows = 4, .weights = weights), 3, 4, 0, 0, 0, 0,
-                0, 0);
+    EXPECT_ROWS(mu_nn_safe_embedding_lookup_sparse(v, ids, rows, .n_rows = 4, .weights = weights), 3, 4, 0, 0, 0, 0, 0,
+                0);
     EXPECT_ROWS(mu_nn_safe_embedding_lookup_sparse(v, ids, rows, .n_rows = 4, .weights = weights, .combiner = "sum"), 3,
                 4, -6, -8, 0, 0, 0, 0);
     assert_null(mu_nn_safe_embedding_lookup_sparse(v, ids, rows));
@@ -440,8 +439,9 @@ static void test_checkpoints_refuse(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "named 't'");
     mu_checkpoint *whole = mu_checkpoint_new(.variables = mu_variables(v, MU_END));
     assert_int_equal(mu_checkpoint_save(whole, scratch_file()), MU_OK);
-    assert_int_equal(mu_checkpoint_restore(mu_checkpoint_new(.variables = mu_variables(short_one, MU_END)),
-                                           scratch_file()), MU_INVALID_ARGUMENT);
+    assert_int_equal(
+        mu_checkpoint_restore(mu_checkpoint_new(.variables = mu_variables(short_one, MU_END)), scratch_file()),
+        MU_INVALID_ARGUMENT);
     assert_taken(MU_INVALID_ARGUMENT, "float64[8, 2]; the variable is float64[7, 2]");
     unlink(scratch_file());
 }
@@ -498,12 +498,14 @@ static void test_no_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(test_layouts), MODEL_TEST(test_initial_values), MODEL_TEST(test_slices),
-        MODEL_TEST(test_single_rows), MODEL_TEST(test_gathers), MODEL_TEST(test_mod_lookups),
-        MODEL_TEST(test_combined_lookups), MODEL_TEST(test_safe_lookups), MODEL_TEST(test_scatters),
-        MODEL_TEST(test_assignments), MODEL_TEST(test_training),
-        MODEL_TEST(test_gradients_of_parts), MODEL_TEST(test_checkpoints),
-        MODEL_TEST(test_checkpoints_refuse), MODEL_TEST(test_strategies), MODEL_TEST(test_no_memory),
+        MODEL_TEST(test_layouts),          MODEL_TEST(test_initial_values),
+        MODEL_TEST(test_slices),           MODEL_TEST(test_single_rows),
+        MODEL_TEST(test_gathers),          MODEL_TEST(test_mod_lookups),
+        MODEL_TEST(test_combined_lookups), MODEL_TEST(test_safe_lookups),
+        MODEL_TEST(test_scatters),         MODEL_TEST(test_assignments),
+        MODEL_TEST(test_training),         MODEL_TEST(test_gradients_of_parts),
+        MODEL_TEST(test_checkpoints),      MODEL_TEST(test_checkpoints_refuse),
+        MODEL_TEST(test_strategies),       MODEL_TEST(test_no_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -134,7 +134,7 @@ static void distributes_values_and_data(void **state)
     mu_function *function = mu_function_new(sum_of_part, NULL);
     mu_dataset *batches = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(vector(19, x), MU_END)), 11);
     int n = 0;
-    MU_EACH(batch, mu_distribute_dataset(strategy, batches)) {  // parts of 1 and 2 rows
+    MU_EACH(batch, mu_distribute_dataset(strategy, batches)) { // parts of 1 and 2 rows
         total += mu_scalar(mu_value_tensor(mu_reduce(strategy, MU_SUM, mu_run(strategy, function, batch))));
         n++;
     }
@@ -246,10 +246,10 @@ static void trains_as_mirrored(void **state)
         mu_compile(models[k], .optimizer = mu_sgd(.learning_rate = 0.1), .loss = "mse");
         mu_fit(models[k], inputs, targets, .batch_size = 10, .epochs = 3, .no_shuffle = true,
                .verbose = MU_VERBOSE_SILENT);
-        losses[k] = mu_history_last(mu_evaluate(models[k], inputs, targets, .batch_size = 10,
-                                                .verbose = MU_VERBOSE_SILENT), "loss");
-        predicted[k] = mu_scalar(mu_reduce_sum(mu_predict(models[k], inputs, .verbose = MU_VERBOSE_SILENT),
-            MU_ALL_AXES));
+        losses[k] = mu_history_last(
+            mu_evaluate(models[k], inputs, targets, .batch_size = 10, .verbose = MU_VERBOSE_SILENT), "loss");
+        predicted[k] =
+            mu_scalar(mu_reduce_sum(mu_predict(models[k], inputs, .verbose = MU_VERBOSE_SILENT), MU_ALL_AXES));
         assert_int_equal(mu_error_code(), MU_OK);
     }
     assert_true(losses[0] == losses[1] && predicted[0] == predicted[1]);

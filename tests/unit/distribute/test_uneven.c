@@ -3,10 +3,7 @@
 
 enum { N = 3 };
 
-static mu_value *parts_of(const int64_t *sizes)
-{
-    return uneven(N, sizes);
-}
+static mu_value *parts_of(const int64_t *sizes) { return uneven(N, sizes); }
 
 static mu_value *gather_and_add(mu_value *arguments, void *arg)
 {
@@ -177,10 +174,8 @@ static void overwriting_ends_the_doubt(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(gathers_take_any_sizes),
-        MODEL_TEST(gradients_find_their_part),
-        MODEL_TEST(slices_and_scatters_follow),
-        MODEL_TEST(merges_weigh_every_element_alike),
+        MODEL_TEST(gathers_take_any_sizes),     MODEL_TEST(gradients_find_their_part),
+        MODEL_TEST(slices_and_scatters_follow), MODEL_TEST(merges_weigh_every_element_alike),
         MODEL_TEST(overwriting_ends_the_doubt),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

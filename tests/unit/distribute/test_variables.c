@@ -10,7 +10,7 @@ typedef struct change {
     mu_status (*update)(mu_variable *, mu_tensor *);
     source source;
     double value;
-    mu_tensor *literal;  // from outside of the function
+    mu_tensor *literal; // from outside of the function
 } change;
 
 static mu_value *apply_change(mu_value *arguments, void *arg)
@@ -96,7 +96,7 @@ static void steps_follow_the_matrix(void **state)
             fail_msg("row %zu: %s", i, mu_error_message());
         mu_error_take();
         assert_components(variable, rows[i].first, rows[i].second);
-        if (seen) {  // reads in the same function see the new value
+        if (seen) { // reads in the same function see the new value
             assert_true(on_replica(strategy, seen, 0) == rows[i].first);
             assert_true(on_replica(strategy, seen, 1) == rows[i].second);
         }
@@ -139,7 +139,7 @@ static void integers_that_would_be_read_as_a_mean(void **state)
 
 typedef struct scattering {
     mu_variable *variable;
-    int64_t rows, values;  // on replica 0; on replica 1 the other way round
+    int64_t rows, values; // on replica 0; on replica 1 the other way round
 } scattering;
 
 static mu_value *scatter_rows(mu_value *arguments, void *arg)

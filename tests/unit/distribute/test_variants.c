@@ -1,20 +1,14 @@
 // Variations of the numbered cases: other types, counts and contexts.
 #include "variable_of.h"
 
-static double component(mu_variable *variable, int i)
-{
-    return mu_scalar(mu__variable_component(variable, i));
-}
+static double component(mu_variable *variable, int i) { return mu_scalar(mu__variable_component(variable, i)); }
 
 static mu_value *run(mu_strategy *strategy, bool traced, mu_value *(*fn)(mu_value *, void *), void *arg)
 {
     return traced ? mu_run(strategy, mu_function_new(fn, arg), NULL) : mu_run_callback(strategy, fn, arg, NULL);
 }
 
-static mu_tensor *id(void)
-{
-    return mu_cast(mu_replica_id(), MU_F64);
-}
+static mu_tensor *id(void) { return mu_cast(mu_replica_id(), MU_F64); }
 
 // ---- Variables ----------------------------------------------------------------------------------
 
@@ -69,10 +63,10 @@ static void fusions_of_assignments_agree(void **state)
     (void)state;
     // Three replicas, from 10: ids 0, 1, 2.
     static const double wanted[4][3] = {
-        {10 * 2 - 1, 11 * 2 - 2, 12 * 2 - 3},                                    // each for itself
-        {(10 + 3) * 2 * 3 - 6, (10 + 3) * 2 * 3 - 6, (10 + 3) * 2 * 3 - 6},      // sums
-        {(10 + 1) * 2 - 2, (10 + 1) * 2 - 2, (10 + 1) * 2 - 2},                  // means
-        {10 * 2 - 1, 10 * 2 - 1, 10 * 2 - 1},                                    // the first one's
+        {10 * 2 - 1, 11 * 2 - 2, 12 * 2 - 3},                               // each for itself
+        {(10 + 3) * 2 * 3 - 6, (10 + 3) * 2 * 3 - 6, (10 + 3) * 2 * 3 - 6}, // sums
+        {(10 + 1) * 2 - 2, (10 + 1) * 2 - 2, (10 + 1) * 2 - 2},             // means
+        {10 * 2 - 1, 10 * 2 - 1, 10 * 2 - 1},                               // the first one's
     };
     for (int aggregation = 0; aggregation < 4; aggregation++)
         for (int traced = 0; traced < 2; traced++) {
@@ -118,10 +112,7 @@ static void tensors_from_outside_are_one_value(void **state)
 
 // ---- Scatter ------------------------------------------------------------------------------------
 
-static mu_tensor *rows(int64_t n, const int32_t *values)
-{
-    return mu_tensor_new(MU_I32, 1, &n, values);
-}
+static mu_tensor *rows(int64_t n, const int32_t *values) { return mu_tensor_new(MU_I32, 1, &n, values); }
 
 static void scatters_outside_touch_every_copy_once(void **state)
 {
@@ -185,7 +176,7 @@ static void axes_of_unequal_parts(void **state)
 {
     (void)state;
     mu_strategy *strategy = strategy_of(3);
-    mu_value *parts = uneven(3, (int64_t[]){4, 0, 1});  // 0 1 2 3 | | 4
+    mu_value *parts = uneven(3, (int64_t[]){4, 0, 1}); // 0 1 2 3 | | 4
     assert_true(mu_scalar(mu_reduce(strategy, MU_SUM, parts, 0)) == 10);
     assert_true(mu_scalar(mu_reduce(strategy, MU_MEAN, parts, -1)) == 2);
     for (mu_reduce_op op = MU_SUM; op <= MU_MEAN; op++) {
@@ -225,8 +216,13 @@ static void packs_end_when_they_are_larger(void **state)
     static const struct {
         int64_t limit;
         int wanted[7];
-    } cases[] = {{0, {0}}, {1, {0, 1, 1, 2, 3, 4, 5}}, {2, {0, 1, 1, 1, 2, 2, 3}}, {4, {0, 1, 1, 1, 2, 2, 2}},
-                 {6, {0, 0, 0, 1, 2, 2, 2}}, {7, {0, 0, 0, 0, 1, 1, 1}}, {100, {0}}};
+    } cases[] = {{0, {0}},
+                 {1, {0, 1, 1, 2, 3, 4, 5}},
+                 {2, {0, 1, 1, 1, 2, 2, 3}},
+                 {4, {0, 1, 1, 1, 2, 2, 2}},
+                 {6, {0, 0, 0, 1, 2, 2, 2}},
+                 {7, {0, 0, 0, 0, 1, 1, 1}},
+                 {100, {0}}};
     for (size_t k = 0; k < MU_COUNT(cases); k++) {
         int pack[7];
         const int n = mu__group_by_size(7, bytes, cases[k].limit, pack);

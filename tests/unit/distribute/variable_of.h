@@ -5,8 +5,7 @@
 #include "distribute_test.h"
 
 static inline mu_variable *variable_of(mu_strategy *strategy, mu_tensor *initial,
-                                       mu_variable_synchronization synchronization,
-                                       mu_variable_aggregation aggregation)
+                                       mu_variable_synchronization synchronization, mu_variable_aggregation aggregation)
 {
     mu_variable *variable = NULL;
     MU_SCOPE(strategy)

@@ -109,8 +109,8 @@ static void lowered_graphs_give_the_same_numbers(void **state)
         for (int channels = 1; channels <= 5; channels += 2)
             for (int kernel = 2; kernel <= 4; kernel++)
                 for (int kind = 0; kind < 8; kind++) {
-                    shape_case c = {inputs[i].batch, inputs[i].side, channels, kernel == 3 ? 32 : 6, kernel, kind & 1,
-                                    (kind & 3) == 3, kind & 4};
+                    shape_case c = {inputs[i].batch, inputs[i].side, channels,        kernel == 3 ? 32 : 6,
+                                    kernel,          kind & 1,       (kind & 3) == 3, kind & 4};
                     fused += compare(&c, MU_F32, 2e-5);
                 }
     assert_true(fused > 300);
@@ -196,7 +196,6 @@ static void lengths_of_biases_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {MODEL_TEST(lowered_graphs_give_the_same_numbers),
-                                       MODEL_TEST(integers_are_not_fused),
-                                       MODEL_TEST(lengths_of_biases_are_checked)};
+                                       MODEL_TEST(integers_are_not_fused), MODEL_TEST(lengths_of_biases_are_checked)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,7 +138,7 @@ static void test_convolution_too(void **state)
         run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, plain, false);
         assert_int_equal(run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, quick, true), fast);
         if (fast)
-            assert_close(quick[0], plain[0], 1e-5);  // marks may differ where sums in another order tie
+            assert_close(quick[0], plain[0], 1e-5); // marks may differ where sums in another order tie
     }
     mu_pool_close(pool);
 }
@@ -192,7 +192,7 @@ static void test_ties_behind_a_convolution(void **state)
         run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, plain, false);
         assert_true(run_row(&mu__op_conv2d_relu_pool, &valid, 3, in, fast, true));
         assert_close(fast[0], plain[0], 0);
-        assert_close(fast[1], plain[1], 0);  // the positions
+        assert_close(fast[1], plain[1], 0); // the positions
         mu_tensor *dy = whole_tensor(MU_F32, fast[0]->shape, 1, 5, 4), *back[] = {in[0], fast[1], dy, in[1]};
         run_row(&mu__op_conv2d_relu_pool_grad, &valid, 4, back, grads[0], false);
         assert_true(run_row(&mu__op_conv2d_relu_pool_grad, &valid, 4, back, grads[1], true));
@@ -273,20 +273,36 @@ static void test_errors_name_the_ops_of_the_program(void **state)
         mu_spec in[3];
         const char *message;
     } rows[] = {
-        {&mu__op_matmul_bias, &product, 3, {{MU_F32, {2, {4, 6}}}, {MU_F32, {2, {5, 4}}}, {MU_F32, {1, {4}}}},
+        {&mu__op_matmul_bias,
+         &product,
+         3,
+         {{MU_F32, {2, {4, 6}}}, {MU_F32, {2, {5, 4}}}, {MU_F32, {1, {4}}}},
          "matmul: the inner axes differ"},
-        {&mu__op_conv2d_bias, &valid, 3,
-         {{MU_F32, {4, {2, 7, 6, 3}}}, {MU_F32, {4, {3, 3, 2, 5}}}, {MU_F32, {1, {5}}}}, "conv2d: "},
-        {&mu__op_conv2d_relu_pool, &valid, 3,
-         {{MU_F32, {4, {2, 7, 6, 3}}}, {MU_F32, {4, {3, 3, 2, 5}}}, {MU_F32, {1, {5}}}}, "conv2d: "},
-        {&mu__op_conv2d_relu_pool, &valid, 3,
-         {{MU_F32, {4, {2, 3, 3, 2}}}, {MU_F32, {4, {3, 3, 2, 5}}}, {MU_F32, {1, {5}}}}, "max_pool2d: "},
+        {&mu__op_conv2d_bias,
+         &valid,
+         3,
+         {{MU_F32, {4, {2, 7, 6, 3}}}, {MU_F32, {4, {3, 3, 2, 5}}}, {MU_F32, {1, {5}}}},
+         "conv2d: "},
+        {&mu__op_conv2d_relu_pool,
+         &valid,
+         3,
+         {{MU_F32, {4, {2, 7, 6, 3}}}, {MU_F32, {4, {3, 3, 2, 5}}}, {MU_F32, {1, {5}}}},
+         "conv2d: "},
+        {&mu__op_conv2d_relu_pool,
+         &valid,
+         3,
+         {{MU_F32, {4, {2, 3, 3, 2}}}, {MU_F32, {4, {3, 3, 2, 5}}}, {MU_F32, {1, {5}}}},
+         "max_pool2d: "},
         {&mu__op_relu_max_pool2d, NULL, 1, {{MU_F32, {4, {2, 1, 4, 2}}}}, "max_pool2d: "},
     };
     for (size_t i = 0; i < MU_COUNT(rows); i++) {
         mu_spec out[2];
-        mu_infer infer = {.op = rows[i].op, .attrs = rows[i].attrs, .n_in = rows[i].n_in, .n_out = rows[i].op->n_out,
-                          .in = rows[i].in, .out = out};
+        mu_infer infer = {.op = rows[i].op,
+                          .attrs = rows[i].attrs,
+                          .n_in = rows[i].n_in,
+                          .n_out = rows[i].op->n_out,
+                          .in = rows[i].in,
+                          .out = out};
         assert_int_equal(mu__infer_call(&infer), MU_INVALID_ARGUMENT);
         const mu_error error = mu_error_take();
         if (strncmp(error.message, rows[i].message, strlen(rows[i].message)) != 0)
@@ -297,14 +313,10 @@ static void test_errors_name_the_ops_of_the_program(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products_with_a_bias),
-        cmocka_unit_test(test_relu_and_pool),
-        cmocka_unit_test(test_convolution_too),
-        cmocka_unit_test(test_ties_in_the_pool),
-        cmocka_unit_test(test_ties_behind_a_convolution),
-        cmocka_unit_test(test_ties_after_rounding),
-        cmocka_unit_test(test_zeros_beside_infinity),
-        cmocka_unit_test(test_errors_name_the_ops_of_the_program),
+        cmocka_unit_test(test_products_with_a_bias),      cmocka_unit_test(test_relu_and_pool),
+        cmocka_unit_test(test_convolution_too),           cmocka_unit_test(test_ties_in_the_pool),
+        cmocka_unit_test(test_ties_behind_a_convolution), cmocka_unit_test(test_ties_after_rounding),
+        cmocka_unit_test(test_zeros_beside_infinity),     cmocka_unit_test(test_errors_name_the_ops_of_the_program),
     };
     if (mu_init() != MU_OK) // reads MUSTER_ISA
         return mu_exit(false);

@@ -15,10 +15,7 @@ static mu_edge apply2(const mu_op *op, mu_edge a, mu_edge b)
     return (mu_edge){.node = node};
 }
 
-static mu_edge apply1(const mu_op *op, mu_edge a)
-{
-    return apply2(op, a, (mu_edge){0});
-}
+static mu_edge apply1(const mu_op *op, mu_edge a) { return apply2(op, a, (mu_edge){0}); }
 
 static mu_edge cast_to(mu_edge a, mu_dtype dtype)
 {
@@ -32,10 +29,7 @@ static mu_edge input(mu_graph *graph, mu_dtype dtype, const mu_shape *shape)
     return (mu_edge){.node = mu__graph_input(graph, &spec, NULL)};
 }
 
-static void result(mu_edge edge)
-{
-    assert_int_equal(MU_PUSH(&edge.node->graph->outputs, edge), MU_OK);
-}
+static void result(mu_edge edge) { assert_int_equal(MU_PUSH(&edge.node->graph->outputs, edge), MU_OK); }
 
 // A dump without the bodies of fused ops, which are indented further.
 static void read_dump(const mu_graph *graph, char *text, size_t capacity)
@@ -57,23 +51,22 @@ static void values_used_elsewhere_are_further_results(void **state)
     const mu_shape open = {.rank = 1, .dims = {MU_UNKNOWN}};
     mu_graph *graph = mu__graph_new("g");
     mu_edge x = input(graph, MU_F32, &open), y = input(graph, MU_F32, &open);
-    mu_edge kept = apply1(&mu_op_exp, apply2(&mu_op_multiply, x, y));  // a result of the graph, and used by the next op
+    mu_edge kept = apply1(&mu_op_exp, apply2(&mu_op_multiply, x, y)); // a result of the graph, and used by the next op
     mu_edge a = apply1(&mu_op_tanh, kept), b = apply2(&mu_op_add, a, x);
-    mu_edge c = apply2(&mu_op_multiply, b, apply2(&mu_op_subtract, a, b));  // a and b are used twice, inside
+    mu_edge c = apply2(&mu_op_multiply, b, apply2(&mu_op_subtract, a, b)); // a and b are used twice, inside
     result(kept);
     result(apply1(&mu_op_neg, c));
     mu__graph_constant(graph, mu_constant(MU_F32, 1));
     assert_int_equal(mu__fusion_fuse(graph), MU_OK);
     assert_int_equal(mu__graph_check(graph), MU_OK);
     char text[1000];
-    for (int turn = 0; turn < 2; turn++) {  // a second time finds nothing
+    for (int turn = 0; turn < 2; turn++) { // a second time finds nothing
         read_dump(graph, text, sizeof text);
-        assert_string_equal(text,
-                            "  %0 = input() : float32[?]\n"
-                            "  %1 = input() : float32[?]\n"
-                            "  %2 = chain(%0, %1) n_variables=0 : float32[?], float32[?]"
-                            "  # multiply exp tanh add subtract multiply neg\n"
-                            "  return %2.1 %2.0\n");
+        assert_string_equal(text, "  %0 = input() : float32[?]\n"
+                                  "  %1 = input() : float32[?]\n"
+                                  "  %2 = chain(%0, %1) n_variables=0 : float32[?], float32[?]"
+                                  "  # multiply exp tanh add subtract multiply neg\n"
+                                  "  return %2.1 %2.0\n");
         assert_int_equal(mu__fusion_fuse(graph), MU_OK);
     }
     mu_release(graph);
@@ -115,7 +108,7 @@ static mu_value *update(mu_value *arguments, void *arg)
     mu_variable_assign(v->slot, next);
     mu_variable_assign_sub(v->x, mu_divide(mu_add(next, mu_multiply(before, g)), mu_add(mu_sqrt(mu_abs(next)), g)));
     mu_tensor *a = mu_neg(mu_variable_read(v->slot)), *b = mu_neg(mu_variable_read(v->swapped));
-    mu_variable_assign(v->slot, b);  // two variables change places
+    mu_variable_assign(v->slot, b); // two variables change places
     mu_variable_assign(v->swapped, a);
     return mu_list(before, next, mu_multiply(next, g), MU_END);
 }
@@ -193,8 +186,8 @@ enum { INPUTS = 6, RESULTS = 3 };
 // Values of one shape, made of inputs that broadcast to it.
 static mu_graph *random_graph(unsigned seed, const mu_shape *shapes)
 {
-    static const mu_op *const binary[] = {&mu_op_add, &mu_op_subtract, &mu_op_multiply, &mu_op_maximum, &mu_op_atan2,
-                                          &mu_op_squared_difference};
+    static const mu_op *const binary[] = {&mu_op_add,     &mu_op_subtract, &mu_op_multiply,
+                                          &mu_op_maximum, &mu_op_atan2,    &mu_op_squared_difference};
     static const mu_op *const unary[] = {&mu_op_neg, &mu_op_tanh, &mu_op_sigmoid, &mu_op_abs, &mu_op_sin, &mu_op_relu};
     mu_graph *graph = mu__graph_new("random");
     mu_edge values[30];

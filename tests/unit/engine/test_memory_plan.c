@@ -16,10 +16,7 @@ static unsigned next_random(unsigned *state, unsigned below)
     return (*state >> 8) % below;
 }
 
-static bool together(const block *a, const block *b)
-{
-    return a->first <= b->last && b->first <= a->last;
-}
+static bool together(const block *a, const block *b) { return a->first <= b->last && b->first <= a->last; }
 
 static void check(const block *blocks, const size_t *wanted, int n, size_t total)
 {
@@ -52,7 +49,9 @@ static void random_lifetimes_do_not_overlap(void **state)
             int first = (int)next_random(&seed, 100),
                 last = first + (int)next_random(&seed, 1 + next_random(&seed, 60));
             wanted[i] = next_random(&seed, 10) == 0 ? 1 + next_random(&seed, 100000) : 1 + next_random(&seed, 300);
-            blocks[i] = (block){.bytes = wanted[i], .first = first, .last = next_random(&seed, 20) ? last : INT32_MAX,
+            blocks[i] = (block){.bytes = wanted[i],
+                                .first = first,
+                                .last = next_random(&seed, 20) ? last : INT32_MAX,
                                 .offset = &offsets[i]};
         }
         assert_int_equal(mu__memory_plan(blocks, n, &total), MU_OK);

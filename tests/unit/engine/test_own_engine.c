@@ -75,7 +75,7 @@ static void variables_stay_in_the_engines_memory(void **state)
         assert_true(result && result->buffer->memory_space == &own.memory_space &&
                     mu_scalar(result) == 100 + step * step);
     }
-    assert_true(*(const double *)mu__host_read(total->components[0]) == 100);  // it has not been fetched
+    assert_true(*(const double *)mu__host_read(total->components[0]) == 100); // it has not been fetched
     assert_true(mu_scalar(mu_variable_read(total)) == 112);
     mu_variable_assign(total, mu_constant(MU_F64, 1)); // the copy in the engine's memory is old now
     assert_true(mu_scalar(mu_run(strategy, function, mu_list(mu_of(mu_constant(MU_F64, 5)), MU_END))) == 6);

@@ -15,7 +15,7 @@ typedef struct program {
     unsigned seed;
     mu_variable *variable;
     bool reduces;
-    double alone;  // the factor that replaces an all-reduce on one replica; 0: all-reduce
+    double alone; // the factor that replaces an all-reduce on one replica; 0: all-reduce
 } program;
 
 // Part of a larger tensor, which may be a result of the function.
@@ -28,7 +28,7 @@ static mu_tensor *across(mu_tensor *a, mu_tensor *b)
 static mu_tensor *halves_swapped(mu_tensor *a, mu_tensor *b)
 {
     mu_tensor *half[2] = {NULL};
-    mu_split(mu_reshape(a, 2, (int64_t[]){4, 4}), 2, 0, half);  // a trace knows no batch axis
+    mu_split(mu_reshape(a, 2, (int64_t[]){4, 4}), 2, 0, half); // a trace knows no batch axis
     mu_tensor *row = mu_strided_slice(b, (int64_t[]){-1, 0}, (int64_t[]){0, 0}, NULL, 0, 2, 1);
     mu_tensor *swapped[] = {mu_neg(half[1]), mu_add(half[0], row)};
     return mu_concat(2, swapped, 0);
@@ -240,7 +240,7 @@ static void failed_steps_poison_what_they_wrote(void **state)
     expect_error(MU_INVALID_ARGUMENT, "not positive");
     assert_int_equal(mu_variable_assign_add(variables[0], mu_constant(MU_F64, 2)), MU_FAILED_PRECONDITION);
     expect_error(MU_FAILED_PRECONDITION, "'early' was left in doubt");
-    assert_non_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, 3))));  // assigns it before anything else
+    assert_non_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, 3)))); // assigns it before anything else
     assert_true(mu_scalar(mu_variable_read(variables[0])) == 3);
     assert_null(mu_run(NULL, function, mu_of(mu_constant(MU_F64, -1))));
     expect_error(MU_INVALID_ARGUMENT, "not positive");
@@ -252,10 +252,8 @@ static void failed_steps_poison_what_they_wrote(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(random_functions_match_eager_ops),
-        MODEL_TEST(random_functions_with_reductions),
-        MODEL_TEST(reduced_values_live_long_enough),
-        MODEL_TEST(blocks_lie_in_the_collectives_memory),
+        MODEL_TEST(random_functions_match_eager_ops),    MODEL_TEST(random_functions_with_reductions),
+        MODEL_TEST(reduced_values_live_long_enough),     MODEL_TEST(blocks_lie_in_the_collectives_memory),
         MODEL_TEST(failed_steps_poison_what_they_wrote),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

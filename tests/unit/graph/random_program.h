@@ -14,20 +14,61 @@
 enum { INPUTS = 7, MOST = 40, ELEMENTS = 3000, RANK = 4, FEWEST = 6, GRADIENTS = 5, ROWS = 3 };
 
 typedef enum kind {
-    UNARY, BINARY, INTEGER_UNARY, COMPARE, LOGIC, NOT, TEST, WHERE, REDUCE, REDUCE_BOOL, ARG, CUMULATE, TRANSPOSE,
-    EXPAND, SQUEEZE, CONCAT, STACK, SLICE, REVERSE, ROLL, PAD, TILE, REPEAT, CAST, MATMUL, SOFTMAX, GATHER, SORT,
-    ARGSORT, ONE_HOT, UNIQUE, FLATTEN, LIKE, CONSTANT, CLIP, READ, ASSIGN,
-    COND, WHILE, SCAN, MAP, VECTORIZED, RECOMPUTE, CALL,
-    CUSTOM, KINDS
+    UNARY,
+    BINARY,
+    INTEGER_UNARY,
+    COMPARE,
+    LOGIC,
+    NOT,
+    TEST,
+    WHERE,
+    REDUCE,
+    REDUCE_BOOL,
+    ARG,
+    CUMULATE,
+    TRANSPOSE,
+    EXPAND,
+    SQUEEZE,
+    CONCAT,
+    STACK,
+    SLICE,
+    REVERSE,
+    ROLL,
+    PAD,
+    TILE,
+    REPEAT,
+    CAST,
+    MATMUL,
+    SOFTMAX,
+    GATHER,
+    SORT,
+    ARGSORT,
+    ONE_HOT,
+    UNIQUE,
+    FLATTEN,
+    LIKE,
+    CONSTANT,
+    CLIP,
+    READ,
+    ASSIGN,
+    COND,
+    WHILE,
+    SCAN,
+    MAP,
+    VECTORIZED,
+    RECOMPUTE,
+    CALL,
+    CUSTOM,
+    KINDS
 } kind;
 
 typedef struct instruction {
     kind kind;
     int number;
-    int a, b, c;          // operands
-    unsigned p, q;        // which function of its kind, which axis and the like
-    bool around;          // bodies use b, from around them
-    bool writes;          // bodies read the variable and assign to it
+    int a, b, c;   // operands
+    unsigned p, q; // which function of its kind, which axis and the like
+    bool around;   // bodies use b, from around them
+    bool writes;   // bodies read the variable and assign to it
 } instruction;
 
 typedef struct program {
@@ -52,28 +93,68 @@ static mu_tensor *gelu(mu_tensor *x) { return mu_nn_gelu(x, false); }
 static mu_tensor *leaky(mu_tensor *x) { return mu_nn_leaky_relu(x, .1); }
 
 static mu_tensor *(*const unary[])(mu_tensor *) = {
-    mu_abs, mu_neg, mu_sign, mu_square, mu_floor, mu_ceil, mu_round, mu_exp, mu_expm1, mu_log, mu_log1p, mu_sqrt,
-    mu_rsqrt, mu_reciprocal, mu_erf, mu_erfc, mu_lgamma, mu_sin, mu_cos, mu_tan, mu_asin, mu_acos, mu_atan, mu_sinh,
-    mu_cosh, mu_tanh, mu_asinh, mu_acosh, mu_atanh, mu_sigmoid, mu_identity, mu_stop_gradient, mu_nn_relu, mu_nn_relu6,
-    mu_nn_elu, mu_nn_selu, mu_nn_silu, mu_nn_mish, mu_nn_softplus, mu_nn_softsign, mu_nn_log_sigmoid,
-    mu_nn_hard_sigmoid, gelu, leaky, mu_digamma,
+    mu_abs,
+    mu_neg,
+    mu_sign,
+    mu_square,
+    mu_floor,
+    mu_ceil,
+    mu_round,
+    mu_exp,
+    mu_expm1,
+    mu_log,
+    mu_log1p,
+    mu_sqrt,
+    mu_rsqrt,
+    mu_reciprocal,
+    mu_erf,
+    mu_erfc,
+    mu_lgamma,
+    mu_sin,
+    mu_cos,
+    mu_tan,
+    mu_asin,
+    mu_acos,
+    mu_atan,
+    mu_sinh,
+    mu_cosh,
+    mu_tanh,
+    mu_asinh,
+    mu_acosh,
+    mu_atanh,
+    mu_sigmoid,
+    mu_identity,
+    mu_stop_gradient,
+    mu_nn_relu,
+    mu_nn_relu6,
+    mu_nn_elu,
+    mu_nn_selu,
+    mu_nn_silu,
+    mu_nn_mish,
+    mu_nn_softplus,
+    mu_nn_softsign,
+    mu_nn_log_sigmoid,
+    mu_nn_hard_sigmoid,
+    gelu,
+    leaky,
+    mu_digamma,
 };
 static mu_tensor *(*const integer_unary[])(mu_tensor *) = {mu_abs, mu_neg, mu_sign, mu_square, mu_identity};
 static mu_tensor *(*const binary[])(mu_tensor *, mu_tensor *) = {
-    mu_add, mu_subtract, mu_multiply, mu_divide, mu_divide_no_nan, mu_floor_divide, mu_mod, mu_pow, mu_maximum,
-    mu_minimum, mu_squared_difference, mu_atan2, mu_add, mu_multiply,
+    mu_add,     mu_subtract, mu_multiply,           mu_divide, mu_divide_no_nan, mu_floor_divide, mu_mod, mu_pow,
+    mu_maximum, mu_minimum,  mu_squared_difference, mu_atan2,  mu_add,           mu_multiply,
 };
-static mu_tensor *(*const compare[])(mu_tensor *, mu_tensor *) = {mu_equal, mu_not_equal, mu_less, mu_less_equal,
-                                                                  mu_greater, mu_greater_equal};
+static mu_tensor *(*const compare[])(mu_tensor *, mu_tensor *) = {mu_equal,      mu_not_equal, mu_less,
+                                                                  mu_less_equal, mu_greater,   mu_greater_equal};
 static mu_tensor *(*const logic[])(mu_tensor *, mu_tensor *) = {mu_logical_and, mu_logical_or, mu_logical_xor};
 static mu_tensor *(*const test[])(mu_tensor *) = {mu_is_nan, mu_is_inf, mu_is_finite};
 static mu_tensor *(*const reduce[])(const mu_reduction_args *) = {
-    mu_reduce_sum_with, mu_reduce_mean_with, mu_reduce_max_with, mu_reduce_min_with, mu_reduce_prod_with,
-    mu_reduce_logsumexp_with, mu_reduce_variance_with, mu_reduce_std_with,
+    mu_reduce_sum_with,  mu_reduce_mean_with,      mu_reduce_max_with,      mu_reduce_min_with,
+    mu_reduce_prod_with, mu_reduce_logsumexp_with, mu_reduce_variance_with, mu_reduce_std_with,
 };
 static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I32, MU_I64, MU_I8, MU_U8, MU_BOOL};
 
-static mu_variable *cell;  // a float32 scalar
+static mu_variable *cell; // a float32 scalar
 
 static mu_tensor *assign_to_cell(mu_tensor *x)
 {
@@ -99,10 +180,7 @@ static mu_tensor *bent(const inside *in, mu_tensor *x, unsigned iteration)
     return y;
 }
 
-static mu_value *body(mu_value *arguments, void *arg)
-{
-    return mu_list(bent(arg, mu_at(arguments, 0), 0), MU_END);
-}
+static mu_value *body(mu_value *arguments, void *arg) { return mu_list(bent(arg, mu_at(arguments, 0), 0), MU_END); }
 
 static mu_value *other_body(mu_value *arguments, void *arg)
 {
@@ -167,7 +245,7 @@ static bool left_out(const instruction *i)
 
 static mu_tensor *with_bodies(const instruction *i, mu_tensor *a, mu_tensor *b, mu_tensor *c)
 {
-    static inside kept[MOST];  // gradients ask for it later
+    static inside kept[MOST]; // gradients ask for it later
     inside *in = &kept[i->number];
     *in = (inside){.i = i, .around = i->around ? b : NULL};
     mu_value *x = mu_list(a, MU_END), *y = NULL;
@@ -302,9 +380,13 @@ static mu_tensor *applied(const instruction *i, mu_tensor *a, mu_tensor *b, mu_t
 
 static mu_tensor *input_of(int number, int64_t rows, int64_t wider)
 {
-    static const struct { mu_dtype dtype; int rank; int64_t second; } kinds[INPUTS] = {
-        {MU_F32, 2, 5}, {MU_F32, 1, 0}, {MU_F64, 2, 3}, {MU_I32, 2, 5}, {MU_BOOL, 2, 5}, {MU_F16, 2, 5},
-        {MU_BF16, 2, 1},
+    static const struct {
+        mu_dtype dtype;
+        int rank;
+        int64_t second;
+    } kinds[INPUTS] = {
+        {MU_F32, 2, 5},  {MU_F32, 1, 0}, {MU_F64, 2, 3},  {MU_I32, 2, 5},
+        {MU_BOOL, 2, 5}, {MU_F16, 2, 5}, {MU_BF16, 2, 1},
     };
     static const double odd[] = {0, -0.0, 1, -1, INFINITY, -INFINITY, NAN, 1e-40, 65504, 1e30, -3, 0.5, 1e-8};
     const int64_t dims[] = {rows, kinds[number].second + wider};
@@ -328,10 +410,7 @@ static mu_value *inputs_of(uint64_t seed, int64_t rows, int64_t wider)
     return mu_list_of(INPUTS, items);
 }
 
-static bool small(const mu_tensor *x)
-{
-    return x->shape.rank <= RANK && mu__elements(&x->shape) <= ELEMENTS;
-}
+static bool small(const mu_tensor *x) { return x->shape.rank <= RANK && mu__elements(&x->shape) <= ELEMENTS; }
 
 // Makes shapes that only a run knows: numbers of elements, and of rounds whose values a gradient needs.
 static bool has_unknown_shapes(const program *p, const instruction *i)
@@ -350,8 +429,13 @@ static void make_program(program *p, mu_value *arguments, bool constant_shapes)
     for (int tries = 0; p->n < wanted && tries < 40 * MOST; tries++) {
         const unsigned n = (unsigned)(INPUTS + p->n);
         instruction *i = &p->at[p->n];
-        *i = (instruction){.kind = draw(KINDS), .number = p->n, .a = (int)draw(n), .b = (int)draw(n), .c = (int)draw(n),
-                           .p = draw(1 << 20), .q = draw(1 << 20)};
+        *i = (instruction){.kind = draw(KINDS),
+                           .number = p->n,
+                           .a = (int)draw(n),
+                           .b = (int)draw(n),
+                           .c = (int)draw(n),
+                           .p = draw(1 << 20),
+                           .q = draw(1 << 20)};
         if (draw(2))
             i->kind = draw(2) ? UNARY : BINARY;
         if (i->kind >= COND && !mu__dtype_is_float(values[i->a]->dtype))
@@ -359,7 +443,7 @@ static void make_program(program *p, mu_value *arguments, bool constant_shapes)
         if ((p->gradient && left_out(i)) || (constant_shapes && has_unknown_shapes(p, i)))
             continue;
         i->around = i->kind >= COND && fits(i->kind, values[i->a], values[i->b]) &&
-                    !(p->gradient && (i->kind == WHILE || i->kind == MAP));  // whose iterations add to its gradient
+                    !(p->gradient && (i->kind == WHILE || i->kind == MAP)); // whose iterations add to its gradient
         i->writes = i->kind >= COND && i->kind != VECTORIZED && i->kind != CUSTOM && draw(3) == 0;
         mu_tensor *made = applied(i, values[i->a], values[i->b], values[i->c]);
         if (mu_error_take().code == MU_OK && made && small(made))

@@ -8,8 +8,8 @@
 #include <muster.h>
 
 typedef struct guard {
-    bool inverted;   // asks for the wrong branch
-    bool one_shape;  // both branches give a scalar
+    bool inverted;  // asks for the wrong branch
+    bool one_shape; // both branches give a scalar
 } guard;
 
 static mu_value *sums_of_pairs(mu_value *arguments, void *arg)
@@ -76,7 +76,8 @@ static mu_value *first_of_each(mu_value *arguments, void *arg)
     (void)arg;
     mu_tensor *values;
     return mu_unique(mu_at(arguments, 1), &values, NULL) == MU_OK
-               ? mu_of(mu_square(mu_gather(mu_at(arguments, 0), values, 0, 0))) : NULL;
+               ? mu_of(mu_square(mu_gather(mu_at(arguments, 0), values, 0, 0)))
+               : NULL;
 }
 
 static mu_value *means_of_segments(mu_value *arguments, void *arg)

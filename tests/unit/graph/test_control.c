@@ -22,8 +22,8 @@ static mu_value *shifted(mu_value *arguments, void *arg)
 static mu_value *pick(mu_value *arguments, void *arg)
 {
     mu_tensor *x = mu_at(arguments, 0);
-    mu_value *picked = mu_cond(mu_greater(mu_reduce_sum(x, MU_ALL_AXES), mu_constant(MU_F64, 0)), doubled, shifted,
-                               arguments, arg);
+    mu_value *picked =
+        mu_cond(mu_greater(mu_reduce_sum(x, MU_ALL_AXES), mu_constant(MU_F64, 0)), doubled, shifted, arguments, arg);
     return mu_list(mu_at(picked, 1), mu_exp(mu_at(picked, 0)), MU_END);
 }
 
@@ -243,7 +243,7 @@ static mu_tensor *nested_continues(mu_value *vars, void *arg)
 static mu_value *nested(mu_value *arguments, void *arg)
 {
     (void)arg;
-    mu_tensor *scale = mu_exp(mu_at(arguments, 1));  // captured through both levels
+    mu_tensor *scale = mu_exp(mu_at(arguments, 1)); // captured through both levels
     return mu_while_loop(nested_continues, nested_body, mu_list(mu_at(arguments, 0), MU_END), scale);
 }
 
@@ -265,8 +265,7 @@ static mu_value *one_of_float32(mu_value *arguments, void *arg)
 static mu_value *mixed(mu_value *arguments, void *arg)
 {
     return mu_cond(mu_reduce_any(mu_greater(mu_at(arguments, 0), mu_constant(MU_F64, 0)), MU_ALL_AXES), doubled,
-                   one_of_float32,
-                   arguments, arg);
+                   one_of_float32, arguments, arg);
 }
 
 static mu_value *loses_one(mu_value *vars, void *arg)

@@ -9,10 +9,7 @@ static mu_variable *weight;
 
 typedef mu_tensor *scalar_fn(mu_tensor *x, mu_tensor *s);
 
-static mu_tensor *total(mu_tensor *x)
-{
-    return mu_reduce_sum(x, MU_ALL_AXES);
-}
+static mu_tensor *total(mu_tensor *x) { return mu_reduce_sum(x, MU_ALL_AXES); }
 
 static mu_value *bend(mu_value *arguments, void *arg)
 {
@@ -37,8 +34,8 @@ static mu_tensor *branch_low(mu_tensor *x, mu_tensor *s)
 
 static mu_tensor *branch_high(mu_tensor *x, mu_tensor *s)
 {
-    mu_value *both = mu_cond(mu_less(total(x), mu_constant(MU_F64, 100)), bend, fold, mu_list(mu_tanh(x), s, MU_END),
-                             NULL);
+    mu_value *both =
+        mu_cond(mu_less(total(x), mu_constant(MU_F64, 100)), bend, fold, mu_list(mu_tanh(x), s, MU_END), NULL);
     return total(mu_multiply(mu_at(both, 0), s));
 }
 
@@ -100,8 +97,8 @@ static mu_value *outer_step(mu_value *state, mu_value *element, void *arg)
     mu_tensor **both = arg;
     mu_tensor *h = mu_at(state, 0), *e = mu_at(element, 0);
     mu_value *inner = mu_scan(inner_step, mu_list(mu_multiply(both[0], e), MU_END), mu_list(h, MU_END), both[1]);
-    mu_value *bent = mu_cond(mu_greater(e, mu_constant(MU_F64, 0)), bend, fold, mu_list(total(mu_at(inner, 0)), h,
-                                                                                        MU_END), NULL);
+    mu_value *bent =
+        mu_cond(mu_greater(e, mu_constant(MU_F64, 0)), bend, fold, mu_list(total(mu_at(inner, 0)), h, MU_END), NULL);
     return mu_list(mu_tanh(mu_at(bent, 0)), MU_END);
 }
 
@@ -141,8 +138,8 @@ static mu_value *cube_derivative(mu_value *arguments, mu_value *results, mu_valu
 
 static mu_tensor *custom(mu_tensor *x, mu_tensor *s)
 {
-    return total(mu_multiply(mu_at(mu_custom_gradient(cube, cube_derivative, mu_list(mu_multiply(x, s), MU_END), NULL),
-                                   0), x));
+    return total(
+        mu_multiply(mu_at(mu_custom_gradient(cube, cube_derivative, mu_list(mu_multiply(x, s), MU_END), NULL), 0), x));
 }
 
 static mu_value *custom_step(mu_value *state, mu_value *element, void *arg)
@@ -156,11 +153,10 @@ static mu_tensor *custom_in_scan(mu_tensor *x, mu_tensor *s)
     return total(mu_at(mu_scan(custom_step, mu_list(x, MU_END), mu_list(mu_constant(MU_F64, .1), MU_END), s), 0));
 }
 
-static scalar_fn *const functions[] = {branch_low, branch_high, bounded_loop, free_loop, scanned, scanned_back,
-                                       nested, again, custom, custom_in_scan};
-static const char *const names[] = {"branch_low", "branch_high", "bounded_loop", "free_loop", "scanned",
-                                    "scanned_back", "nested",
-                                    "again", "custom", "custom_in_scan"};
+static scalar_fn *const functions[] = {branch_low,   branch_high, bounded_loop, free_loop, scanned,
+                                       scanned_back, nested,      again,        custom,    custom_in_scan};
+static const char *const names[] = {"branch_low",   "branch_high", "bounded_loop", "free_loop", "scanned",
+                                    "scanned_back", "nested",      "again",        "custom",    "custom_in_scan"};
 
 // ---- First derivatives --------------------------------------------------------------------------
 

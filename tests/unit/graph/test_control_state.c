@@ -4,10 +4,7 @@
 
 static mu_variable *level, *other;
 
-static mu_tensor *total(mu_tensor *x)
-{
-    return mu_reduce_sum(x, MU_ALL_AXES);
-}
+static mu_tensor *total(mu_tensor *x) { return mu_reduce_sum(x, MU_ALL_AXES); }
 
 static mu_tensor *few_iterations(mu_value *vars, void *arg)
 {
@@ -68,15 +65,9 @@ static mu_tensor *branches(mu_tensor *x, mu_tensor *s, double limit)
     return total(mu_multiply(mu_at(both, 0), mu_variable_read(level)));
 }
 
-static mu_tensor *in_the_branch_taken(mu_tensor *x, mu_tensor *s)
-{
-    return branches(x, s, 100);
-}
+static mu_tensor *in_the_branch_taken(mu_tensor *x, mu_tensor *s) { return branches(x, s, 100); }
 
-static mu_tensor *in_the_other_branch(mu_tensor *x, mu_tensor *s)
-{
-    return branches(x, s, -100);
-}
+static mu_tensor *in_the_other_branch(mu_tensor *x, mu_tensor *s) { return branches(x, s, -100); }
 
 static mu_value *outer_step(mu_value *state, mu_value *element, void *arg)
 {
@@ -114,10 +105,17 @@ static mu_tensor *recomputed_effects(mu_tensor *x, mu_tensor *s)
 }
 
 typedef mu_tensor *scalar_fn(mu_tensor *x, mu_tensor *s);
-static const struct { const char *name; scalar_fn *fn; } functions[] = {
-    {"in_a_loop", in_a_loop}, {"in_a_scan", in_a_scan}, {"in_the_branch_taken", in_the_branch_taken},
-    {"in_the_other_branch", in_the_other_branch}, {"in_a_branch_of_a_scan", in_a_branch_of_a_scan},
-    {"recomputed", recomputed}, {"recomputed_effects", recomputed_effects},
+static const struct {
+    const char *name;
+    scalar_fn *fn;
+} functions[] = {
+    {"in_a_loop", in_a_loop},
+    {"in_a_scan", in_a_scan},
+    {"in_the_branch_taken", in_the_branch_taken},
+    {"in_the_other_branch", in_the_other_branch},
+    {"in_a_branch_of_a_scan", in_a_branch_of_a_scan},
+    {"recomputed", recomputed},
+    {"recomputed_effects", recomputed_effects},
 };
 
 // Returns the value and the gradients, and the gradients of the sum of their squares.

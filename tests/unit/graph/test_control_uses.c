@@ -137,8 +137,8 @@ static void branches_reduce_over_replicas(void **state)
     mu_strategy *strategy = mu_mirrored_strategy(.replicas = 4);
     mu_function *function = mu_function_new(reduce_if, NULL);
     for (int taken = 0; taken < 2; taken++) {
-        mu_value *seen = mu_run(strategy, function, mu_list(mu_constant(MU_F64, 3), mu_constant(MU_F64, taken),
-                                                            MU_END));
+        mu_value *seen =
+            mu_run(strategy, function, mu_list(mu_constant(MU_F64, 3), mu_constant(MU_F64, taken), MU_END));
         if (!seen)
             fail_msg("%s", mu_error_message());
         assert_true(mu_scalar(mu_value_at(mu_value_at(seen, 0), 1)) == (taken ? 12 : 3));
@@ -178,8 +178,10 @@ static mu_value *fail_before(mu_value *arguments, void *arg)
 static void failed_bodies_tell_of_collectives(void **state)
 {
     (void)state;
-    static const struct { mu_value *(*step)(mu_value *, void *); bool collective; } cases[] = {
-        {fail_in_branch, true}, {fail_in_loop, true}, {fail_before, false}};
+    static const struct {
+        mu_value *(*step)(mu_value *, void *);
+        bool collective;
+    } cases[] = {{fail_in_branch, true}, {fail_in_loop, true}, {fail_before, false}};
     mu_strategy *strategy = mu_mirrored_strategy(.replicas = 2);
     for (size_t i = 0; i < MU_COUNT(cases); i++) {
         mu_function *function = mu_function_new(cases[i].step, NULL);
@@ -265,7 +267,7 @@ static void bodies_travel(void **state)
     free(before);
     free(after);
     mu_release(read);
-    for (size_t at = 0; at < size; at += 7) {  // damaged ones are refused or are graphs, but never harm
+    for (size_t at = 0; at < size; at += 7) { // damaged ones are refused or are graphs, but never harm
         unsigned char *damaged = malloc(size);
         memcpy(damaged, bytes, size);
         damaged[at] ^= (unsigned char)(1u << at % 8);
@@ -364,7 +366,7 @@ static void calls_are_put_in_place(void **state)
     mu_traced kept = trace(deep, &again, mu_of(vector(1, (double[]){0})), 1, &spec);
     mu_traced plain = trace(custom, NULL, mu_list(vector(1, (double[]){0}), MU_END), 1, &spec);
     mu_graph *lowered[] = {mu__cpu_lower(kept.graph), mu__graph_inline(kept.graph, true), mu__cpu_lower(plain.graph)};
-    assert_int_equal(calls_in(lowered[0]), 15);  // the last one forward has no use
+    assert_int_equal(calls_in(lowered[0]), 15); // the last one forward has no use
     assert_int_equal(calls_in(lowered[1]), 0);
     assert_true(calls_in(plain.graph) > 0);
     assert_int_equal(calls_in(lowered[2]), 0);

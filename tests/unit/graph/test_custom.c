@@ -4,10 +4,7 @@
 
 #include <muster/custom.h>
 
-static int64_t count_of(const mu_array *array)
-{
-    return mu__elements(&array->shape);
-}
+static int64_t count_of(const mu_array *array) { return mu__elements(&array->shape); }
 
 // y0 = a * b^2, y1 = its sign as int32.
 static mu_status weigh_kernel(const mu_array *in, const mu_array *out, void *arg)
@@ -62,7 +59,7 @@ static void it_works_eagerly(void **state)
 {
     (void)state;
     register_weigh();
-    register_weigh();  // the same again is not an error
+    register_weigh(); // the same again is not an error
     mu_tensor *in[] = {vector(2, (double[]){3, -1}), vector(2, (double[]){2, 5})}, *out[2];
     mu_tape *tape = mu_tape_open();
     assert_int_equal(mu_call_op("weigh", 2, in, out), MU_OK);
@@ -84,10 +81,7 @@ static mu_value *gradients_of(mu_value *arguments, void *arg)
     return mu_gradients(tape, y, mu_list(a, b, MU_END));
 }
 
-static double value_of(double a, double b)
-{
-    return tanh(a * b * b);
-}
+static double value_of(double a, double b) { return tanh(a * b * b); }
 
 static void gradients_are_right_on_every_replica(void **state)
 {
@@ -216,10 +210,8 @@ static void only_the_name_travels(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(it_works_eagerly),
-        MODEL_TEST(gradients_are_right_on_every_replica),
-        MODEL_TEST(failures_name_the_op),
-        MODEL_TEST(wrong_ops_are_refused),
+        MODEL_TEST(it_works_eagerly),      MODEL_TEST(gradients_are_right_on_every_replica),
+        MODEL_TEST(failures_name_the_op),  MODEL_TEST(wrong_ops_are_refused),
         MODEL_TEST(only_the_name_travels),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -44,20 +44,11 @@ static void expect_log(mu_strategy *strategy, mu_function *function, mu_value *a
         fail_msg("'%s' instead of '%s'", text, wanted ? wanted : "nothing");
 }
 
-static mu_value *zeros(mu_dtype dtype, int rank)
-{
-    return mu_of(mu_zeros(dtype, rank, (int64_t[]){2, 3, 4}));
-}
+static mu_value *zeros(mu_dtype dtype, int rank) { return mu_of(mu_zeros(dtype, rank, (int64_t[]){2, 3, 4})); }
 
-static mu_value *two(void)
-{
-    return mu_list(zeros(MU_F64, 3), zeros(MU_F64, 3), MU_END);
-}
+static mu_value *two(void) { return mu_list(zeros(MU_F64, 3), zeros(MU_F64, 3), MU_END); }
 
-static mu_value *row_of(int64_t n)
-{
-    return mu_of(mu_zeros(MU_F32, 2, (int64_t[]){2, n}));
-}
+static mu_value *row_of(int64_t n) { return mu_of(mu_zeros(MU_F32, 2, (int64_t[]){2, n})); }
 
 static void retracing_is_explained(void **state)
 {
@@ -89,18 +80,17 @@ static void a_graph_is_drawn(void **state)
     assert_int_equal(mu__file_read(path, 10000, &text, &bytes), MU_OK);
     const char *drawn = strchr(text, '{');
     assert_non_null(drawn);
-    assert_string_equal(drawn,
-                        "{\n  node [shape=box];\n"
-                        "  n0 [label=\"input 0\\nfloat32[?, 3]\"];\n"
-                        "  n1 [label=\"constant\\nvalue=1\\nfloat32[]\"];\n"
-                        "  n2 [label=\"assign_add_variable @a  name  \" style=filled];\n"
-                        "  n3 [label=\"add\\nfloat32[?, 3]\"];\n"
-                        "  n1 -> n2;\n"
-                        "  n0 -> n3;\n"
-                        "  n0 -> n3;\n"
-                        "  result0 [shape=plaintext];\n"
-                        "  n3 -> result0;\n"
-                        "}\n");
+    assert_string_equal(drawn, "{\n  node [shape=box];\n"
+                               "  n0 [label=\"input 0\\nfloat32[?, 3]\"];\n"
+                               "  n1 [label=\"constant\\nvalue=1\\nfloat32[]\"];\n"
+                               "  n2 [label=\"assign_add_variable @a  name  \" style=filled];\n"
+                               "  n3 [label=\"add\\nfloat32[?, 3]\"];\n"
+                               "  n1 -> n2;\n"
+                               "  n0 -> n3;\n"
+                               "  n0 -> n3;\n"
+                               "  result0 [shape=plaintext];\n"
+                               "  n3 -> result0;\n"
+                               "}\n");
     mu__free(text);
 }
 
@@ -110,10 +100,7 @@ static mu_value *doubled(mu_value *arguments, void *arg)
     return mu_list(mu_add(mu_at(arguments, 0), mu_at(arguments, 0)), MU_END);
 }
 
-static mu_value *doubles_each_row(mu_value *arguments, void *arg)
-{
-    return mu_map_fn(doubled, arguments, arg);
-}
+static mu_value *doubles_each_row(mu_value *arguments, void *arg) { return mu_map_fn(doubled, arguments, arg); }
 
 // Bodies are boxes of their own.
 static void bodies_are_drawn(void **state)
@@ -126,25 +113,24 @@ static void bodies_are_drawn(void **state)
     void *text = NULL;
     size_t bytes = 0;
     assert_int_equal(mu__file_read(path, 10000, &text, &bytes), MU_OK);
-    assert_string_equal(strchr(text, '{'),
-                        "{\n  node [shape=box];\n"
-                        "  n0 [label=\"input 0\\nfloat32[?]\"];\n"
-                        "  n1 [label=\"dim_size\\naxes=[0]\\nint64[]\"];\n"
-                        "  n2 [label=\"while_loop\\nn_carried=0\\nn_slices=1\\nrows=-1\\n"
-                        "reverse=false\\nint64[]\\nfloat32[?]\"];\n"
-                        "  n0 -> n1;\n"
-                        "  n1 -> n2;\n"
-                        "  n0 -> n2;\n"
-                        "  subgraph cluster_n2_0_ {\n  label=\"map_fn\";\n"
-                        "  n2_0_0 [label=\"input 0\\nfloat32[]\"];\n"
-                        "  n2_0_1 [label=\"add\\nfloat32[]\"];\n"
-                        "  n2_0_0 -> n2_0_1;\n"
-                        "  n2_0_0 -> n2_0_1;\n"
-                        "  }\n"
-                        "  n2_0_1 -> n2 [style=dashed];\n"
-                        "  result0 [shape=plaintext];\n"
-                        "  n2 -> result0 [label=1];\n"
-                        "}\n");
+    assert_string_equal(strchr(text, '{'), "{\n  node [shape=box];\n"
+                                           "  n0 [label=\"input 0\\nfloat32[?]\"];\n"
+                                           "  n1 [label=\"dim_size\\naxes=[0]\\nint64[]\"];\n"
+                                           "  n2 [label=\"while_loop\\nn_carried=0\\nn_slices=1\\nrows=-1\\n"
+                                           "reverse=false\\nint64[]\\nfloat32[?]\"];\n"
+                                           "  n0 -> n1;\n"
+                                           "  n1 -> n2;\n"
+                                           "  n0 -> n2;\n"
+                                           "  subgraph cluster_n2_0_ {\n  label=\"map_fn\";\n"
+                                           "  n2_0_0 [label=\"input 0\\nfloat32[]\"];\n"
+                                           "  n2_0_1 [label=\"add\\nfloat32[]\"];\n"
+                                           "  n2_0_0 -> n2_0_1;\n"
+                                           "  n2_0_0 -> n2_0_1;\n"
+                                           "  }\n"
+                                           "  n2_0_1 -> n2 [style=dashed];\n"
+                                           "  result0 [shape=plaintext];\n"
+                                           "  n2 -> result0 [label=1];\n"
+                                           "}\n");
     mu__free(text);
 }
 
@@ -225,8 +211,7 @@ static void a_label_is_told_from_its_tensor(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {LOG_TEST(retracing_is_explained), LOG_TEST(a_graph_is_drawn),
-                                       LOG_TEST(bodies_are_drawn),
-                                       LOG_TEST(a_label_is_told_from_its_tensor),
+                                       LOG_TEST(bodies_are_drawn), LOG_TEST(a_label_is_told_from_its_tensor),
                                        DEBUG_TEST(attributes_are_shown)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static void sizes_that_a_trace_must_know(void **state)
             assert_near(doubles(seen), doubles(mu_at(cut_in_two(x, &calls), 0)), rows / 2, 0);
         }
     assert_int_equal(mu_function_trace_count(function), 3);
-    assert_int_equal(calls, 1 + 3 + 6);  // the first trace failed
+    assert_int_equal(calls, 1 + 3 + 6); // the first trace failed
     assert_null(mu_run(NULL, function, ones(MU_F64, 3, 1)));
     expect_error(MU_INVALID_ARGUMENT, "axis 0 has size 3");
     assert_null(mu_run(strategy_of(2), function, ones(MU_F64, 2, 1)));
@@ -152,12 +152,12 @@ static void batch_axes_are_not_guessed(void **state)
     mu_function *halves = mu_function_new(cut_in_two, &calls, .batch_axes = (const int[]){0}, .n_batch_axes = 1);
     assert_null(mu_run(NULL, halves, ones(MU_F64, 4, 2)));
     expect_error(MU_INVALID_ARGUMENT, "");
-    assert_int_equal(calls, 3);  // no second trace
+    assert_int_equal(calls, 3); // no second trace
     mu_function *exact = mu_function_new(cut_in_two, &calls, .batch_axes = none, .n_batch_axes = 1);
     assert_non_null(mu_run(NULL, exact, ones(MU_F64, 4, 2)));
     assert_int_equal(calls, 4);
-    assert_null(mu_run(NULL, mu_function_new(sum_rows, &calls, .batch_axes = beyond, .n_batch_axes = 1),
-                       ones(MU_F64, 4, 2)));
+    assert_null(
+        mu_run(NULL, mu_function_new(sum_rows, &calls, .batch_axes = beyond, .n_batch_axes = 1), ones(MU_F64, 4, 2)));
     expect_error(MU_INVALID_ARGUMENT, "sum_rows: tensor 0 of the arguments has shape [4, 2] and no axis 2");
     assert_null(mu_function_new(sum_rows, &calls, .batch_axes = none));
     expect_error(MU_INVALID_ARGUMENT, "n_batch_axes");

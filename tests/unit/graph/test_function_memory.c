@@ -7,10 +7,7 @@
 
 static mu_variable *level;
 
-static mu_tensor *total(mu_tensor *x)
-{
-    return mu_reduce_sum(x, MU_ALL_AXES);
-}
+static mu_tensor *total(mu_tensor *x) { return mu_reduce_sum(x, MU_ALL_AXES); }
 
 static mu_tensor *few_iterations(mu_value *vars, void *arg)
 {
@@ -126,7 +123,7 @@ static void check(void (*once)(mu_strategy *strategy), mu_strategy *strategy, in
     }
     print_message("%d allocations, %d failures\n", rounds - 1, failures);
     assert_in_range(rounds, least, 19999);
-    assert_true(failures > rounds * 9 / 10);  // few allocations are for optional work
+    assert_true(failures > rounds * 9 / 10); // few allocations are for optional work
 }
 
 static void on_one_device(void **state)

@@ -126,10 +126,8 @@ static void what_is_no_generator_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(seeds_follow_from_the_state),
-        MODEL_TEST(functions_move_it_on),
-        MODEL_TEST(replicas_draw_their_own),
-        MODEL_TEST(rows_at_once_draw_their_own),
+        MODEL_TEST(seeds_follow_from_the_state),     MODEL_TEST(functions_move_it_on),
+        MODEL_TEST(replicas_draw_their_own),         MODEL_TEST(rows_at_once_draw_their_own),
         MODEL_TEST(what_is_no_generator_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

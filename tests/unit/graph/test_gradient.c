@@ -18,7 +18,7 @@ static mu_tensor *broadcast(mu_tensor *x)
 static mu_tensor *branches(mu_tensor *x)
 {
     mu_tensor *parts[2];
-    if (mu_split(mu_reshape(x, 1, (int64_t[]){4}), 2, 0, parts) != MU_OK)  // a trace knows no batch axis
+    if (mu_split(mu_reshape(x, 1, (int64_t[]){4}), 2, 0, parts) != MU_OK) // a trace knows no batch axis
         return NULL;
     mu_tensor *left = mu_tanh(parts[0]), *right = mu_sigmoid(mu_subtract(parts[1], parts[0]));
     return mu_reduce_sum(mu_concat(3, (mu_tensor *[]){left, right, left}, 0), MU_ALL_AXES);
@@ -74,7 +74,7 @@ static void second_derivatives(void **state)
     mu_tape_close(inner);
     mu_tensor *second = mu_at(mu_gradients(outer, first, mu_list(x, MU_END)), 0);
     assert_number(mu_scalar(first), exp(.25), 1e-14);
-    assert_number(mu_scalar(second), 3 * exp(.25), 1e-14);  // (2 + 4 x^2) e^(x^2)
+    assert_number(mu_scalar(second), 3 * exp(.25), 1e-14); // (2 + 4 x^2) e^(x^2)
 }
 
 // ---- Fused ops differentiated twice, as what they are made of --------------------------------------
@@ -145,7 +145,10 @@ static void derivatives_of_derivatives(ternary *fn, mu_tensor *const x[3], mu_te
 static void fused_rows_twice(void **state)
 {
     (void)state;
-    static const struct { ternary *fused, *plain; int small; } pairs[] = {
+    static const struct {
+        ternary *fused, *plain;
+        int small;
+    } pairs[] = {
         {layer_norm, layer_norm_of_ops, 1}, {group_norm, group_norm_of_ops, 1}, {attention, attention_of_ops, 0}};
     double numbers[24];
     for (int i = 0; i < 24; i++)
@@ -215,12 +218,8 @@ static void arguments_are_checked(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(match_differences),
-        MODEL_TEST(second_derivatives),
-        MODEL_TEST(fused_rows_twice),
-        MODEL_TEST(tapes_record_while_open),
-        MODEL_TEST(variables_count_every_read),
-        MODEL_TEST(gradients_stop),
+        MODEL_TEST(match_differences),       MODEL_TEST(second_derivatives),         MODEL_TEST(fused_rows_twice),
+        MODEL_TEST(tapes_record_while_open), MODEL_TEST(variables_count_every_read), MODEL_TEST(gradients_stop),
         MODEL_TEST(arguments_are_checked),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -131,8 +131,8 @@ static void maps_stack_their_results(void **state)
 {
     (void)state;
     const int64_t dims[] = {2, 2};
-    mu_value *seen = both_ways(mapped, NULL, mu_list(mu_tensor_new(MU_F64, 2, dims, (double[]){1, 2, 3, 4}), MU_END),
-                               0);
+    mu_value *seen =
+        both_ways(mapped, NULL, mu_list(mu_tensor_new(MU_F64, 2, dims, (double[]){1, 2, 3, 4}), MU_END), 0);
     assert_near(doubles(mu_at(seen, 0)), (double[]){4, 8, 12, 16}, 4, 0);
     assert_near(doubles(mu_at(seen, 1)), (double[]){3, 7}, 2, 0);
 }

@@ -144,12 +144,12 @@ static void any_blocks(void **state)
     (void)state;
     static const blocks chosen[] = {
         {1, {{{1, 2}, {3, 4}, {1, 1}}}},
-        {2, {{{0, 0}, {6, 3}, {1, 1}}, {{0, 5}, {6, 3}, {1, 1}}}},                                // a gap
-        {3, {{{0, 0}, {6, 5}, {1, 1}}, {{0, 3}, {6, 5}, {1, 1}}, {{0, 0}, {6, 8}, {1, 1}}}},      // overlaps
+        {2, {{{0, 0}, {6, 3}, {1, 1}}, {{0, 5}, {6, 3}, {1, 1}}}},                           // a gap
+        {3, {{{0, 0}, {6, 5}, {1, 1}}, {{0, 3}, {6, 5}, {1, 1}}, {{0, 0}, {6, 8}, {1, 1}}}}, // overlaps
         {4, {{{0, 0}, {3, 4}, {1, 1}}, {{3, 4}, {3, 4}, {1, 1}}, {{0, 4}, {3, 4}, {1, 1}}, {{3, 0}, {3, 4}, {1, 1}}}},
-        {3, {{{0, 0}, {6, 4}, {1, 2}}, {{0, 1}, {6, 4}, {1, 2}}, {{2, 0}, {2, 8}, {1, 1}}}},      // steps of two
-        {3, {{{2, 0}, {0, 8}, {1, 1}}, {{0, 3}, {6, 0}, {1, 1}}, {{5, 7}, {1, 1}, {1, 1}}}},      // empty ones
-        {3, {{{2, 1}, {1, 2}, {1, 1}}, {{2, 1}, {1, 2}, {1, 1}}, {{2, 1}, {1, 2}, {1, 1}}}},      // one block thrice
+        {3, {{{0, 0}, {6, 4}, {1, 2}}, {{0, 1}, {6, 4}, {1, 2}}, {{2, 0}, {2, 8}, {1, 1}}}}, // steps of two
+        {3, {{{2, 0}, {0, 8}, {1, 1}}, {{0, 3}, {6, 0}, {1, 1}}, {{5, 7}, {1, 1}, {1, 1}}}}, // empty ones
+        {3, {{{2, 1}, {1, 2}, {1, 1}}, {{2, 1}, {1, 2}, {1, 1}}, {{2, 1}, {1, 2}, {1, 1}}}}, // one block thrice
     };
     for (size_t i = 0; i < MU_COUNT(chosen); i++)
         check_blocks(&chosen[i]);
@@ -178,7 +178,7 @@ static mu_value *halves(mu_value *arguments, void *arg)
     (void)arg;
     mu_tape *tape = mu_tape_open();
     mu_unstack(x, 4, 1, parts);
-    for (int i = 0; i < 4; i += 2)  // every other one: zeros of a shape that the trace does not know
+    for (int i = 0; i < 4; i += 2) // every other one: zeros of a shape that the trace does not know
         sum = mu_add(sum, mu_reduce_sum(mu_square(parts[i]), MU_ALL_AXES));
     return mu_list(mu_at(mu_gradients(tape, sum, mu_list(x, MU_END)), 0), MU_END);
 }

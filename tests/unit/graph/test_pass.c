@@ -28,10 +28,7 @@ static mu_edge apply(const mu_op *op, const void *attrs, mu_edge a, mu_edge b)
     return (mu_edge){.node = node};
 }
 
-static mu_edge apply1(const mu_op *op, const void *attrs, mu_edge a)
-{
-    return apply(op, attrs, a, (mu_edge){0});
-}
+static mu_edge apply1(const mu_op *op, const void *attrs, mu_edge a) { return apply(op, attrs, a, (mu_edge){0}); }
 
 static void result(mu_edge edge)
 {
@@ -93,7 +90,7 @@ static void what_is_not_exact_stays(void **state)
     result(apply(&mu_op_add, NULL, x, scalar(graph, MU_F32, 0)));
     result(apply(&mu_op_subtract, NULL, scalar(graph, MU_F32, 0), x));
     result(apply(&mu_op_multiply, NULL, x, scalar(graph, MU_F32, 0)));
-    result(apply(&mu_op_multiply, NULL, x,  // rank 2 makes the result larger than x
+    result(apply(&mu_op_multiply, NULL, x, // rank 2 makes the result larger than x
                  (mu_edge){.node = mu__graph_constant(graph, mu_ones(MU_F32, 2, (int64_t[]){1, 1}))}));
     const mu_cast_attrs to_i64 = {MU_I64}, to_f32 = {MU_F32}, to_f64 = {MU_F64};
     result(apply1(&mu_op_cast, &to_f32, apply1(&mu_op_cast, &to_i64, x)));
@@ -149,7 +146,7 @@ static void shapes_and_types_are_changed_once(void **state)
     result(apply1(&mu_op_transpose, &iteration, y));
     result(apply1(&mu_op_transpose, &back, apply1(&mu_op_transpose, &back, x)));
     result(apply1(&mu_op_reshape, &rows, apply1(&mu_op_reshape, &flat, x)));
-    result(apply1(&mu_op_reshape, &rows, apply1(&mu_op_reshape, &any, x)));  // refuses what is not a multiple of 5
+    result(apply1(&mu_op_reshape, &rows, apply1(&mu_op_reshape, &any, x))); // refuses what is not a multiple of 5
     result(apply1(&mu_op_cast, &to_f16, apply1(&mu_op_cast, &to_f64, x)));
     result(apply1(&mu_op_cast, &to_f32, apply1(&mu_op_cast, &to_f64, x)));
     assert_pass(mu__pass_algebra, graph,
@@ -184,7 +181,7 @@ static void what_arithmetic_broadcasts_is_not_written_out(void **state)
     mu_edge x = input(graph, MU_F32, 2, (int64_t[]){-1, 3}), s = input(graph, MU_F32, 0, NULL);
     mu_edge other = input(graph, MU_F32, 2, (int64_t[]){-1, 3}), known = input(graph, MU_F32, 1, (int64_t[]){3});
     result(apply(&mu_op_multiply, NULL, apply(&mu_op_broadcast_like, NULL, s, x), x));
-    result(apply(&mu_op_multiply, NULL, apply(&mu_op_broadcast_like, NULL, s, x), other));  // x may have more rows
+    result(apply(&mu_op_multiply, NULL, apply(&mu_op_broadcast_like, NULL, s, x), other)); // x may have more rows
     result(apply(&mu_op_sum_to_like, NULL, known, known));
     assert_pass(mu__pass_algebra, graph,
                 "  %0 = input() : float32[?, 3]\n"
@@ -221,7 +218,7 @@ static void constants_are_computed_once(void **state)
     result(apply(&mu_op_broadcast_like, NULL, two, open));
     result(apply1(&mu_op_broadcast_to, &large, two));
     mu_edge zero = scalar(graph, MU_I32, 0);
-    result(apply(&mu_op_floor_divide, NULL, zero, zero));  // fails when the function runs
+    result(apply(&mu_op_floor_divide, NULL, zero, zero)); // fails when the function runs
     assert_pass(mu__pass_fold, graph,
                 "  %0 = input() : float32[4, 3]\n"
                 "  %1 = input() : float32[?]\n"

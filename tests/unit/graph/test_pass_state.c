@@ -50,40 +50,37 @@ static void effects_become_values(void **state)
     start_variables();
     mu_graph *graph = graph_of(in_order, NULL, mu_list(mu_constant(MU_F64, 2), MU_END));
     assert_printed(graph, "  %0 = input() : float64[]\n"
-                       "  %1 = read_variable(@v) : float64[]\n"
-                       "  %2 = print(%1) text='before'\n"
-                       "  %3 = assign_add_variable(%0, @v)\n"
-                       "  %4 = read_variable(@v) : float64[]\n"
-                       "  %5 = constant() value=100 : float64[]\n"
-                       "  %6 = less(%4, %5) : bool[]\n"
-                       "  %7 = assert(%6) text='too much'\n"
-                       "  %8 = read_variable(@w) : float64[]\n"
-                       "  %9 = multiply(%4, %8) : float64[]\n"
-                       "  %10 = assign_variable(%9, @v)\n"
-                       "  %11 = sin(%1) : float64[]\n"
-                       "  return %11.0\n");
+                          "  %1 = read_variable(@v) : float64[]\n"
+                          "  %2 = print(%1) text='before'\n"
+                          "  %3 = assign_add_variable(%0, @v)\n"
+                          "  %4 = read_variable(@v) : float64[]\n"
+                          "  %5 = constant() value=100 : float64[]\n"
+                          "  %6 = less(%4, %5) : bool[]\n"
+                          "  %7 = assert(%6) text='too much'\n"
+                          "  %8 = read_variable(@w) : float64[]\n"
+                          "  %9 = multiply(%4, %8) : float64[]\n"
+                          "  %10 = assign_variable(%9, @v)\n"
+                          "  %11 = sin(%1) : float64[]\n"
+                          "  return %11.0\n");
     mu_graph *pure = pure_of(graph);
     assert_printed(pure, "  %0 = input() : float64[]\n"
-                      "  %1 = input() : float64[]  # v\n"
-                      "  %2 = input() : float64[]  # w\n"
-                      "  %3 = print(%1) text='before'\n"
-                      "  %4 = add(%1, %0) : float64[]\n"
-                      "  %5 = constant() value=100 : float64[]\n"
-                      "  %6 = less(%4, %5) : bool[]\n"
-                      "  %7 = assert(%6) text='too much'\n"
-                      "  %8 = multiply(%4, %2) : float64[]\n"
-                      "  %9 = sin(%1) : float64[]\n"
-                      "  return %9.0 %8.0 %2.0\n");
+                         "  %1 = input() : float64[]  # v\n"
+                         "  %2 = input() : float64[]  # w\n"
+                         "  %3 = print(%1) text='before'\n"
+                         "  %4 = add(%1, %0) : float64[]\n"
+                         "  %5 = constant() value=100 : float64[]\n"
+                         "  %6 = less(%4, %5) : bool[]\n"
+                         "  %7 = assert(%6) text='too much'\n"
+                         "  %8 = multiply(%4, %2) : float64[]\n"
+                         "  %9 = sin(%1) : float64[]\n"
+                         "  return %9.0 %8.0 %2.0\n");
     assert_int_equal(pure->resources.n, 2);
     mu_release(pure);
 }
 
 // ---- The same results ---------------------------------------------------------------------------
 
-static mu_tensor *total(mu_tensor *x)
-{
-    return mu_reduce_sum(x, MU_ALL_AXES);
-}
+static mu_tensor *total(mu_tensor *x) { return mu_reduce_sum(x, MU_ALL_AXES); }
 
 static mu_tensor *few_iterations(mu_value *vars, void *arg)
 {
@@ -206,8 +203,8 @@ static mu_tensor *value_of(mu_resource *resource)
 {
     mu_buffer *held = NULL;
     assert_int_equal(resource->kind->acquire(resource, 0, &mu__host_memory, MU_ACCESS_READ, &held), MU_OK);
-    mu_tensor *value = mu_tensor_new(resource->spec.dtype, resource->spec.shape.rank, resource->spec.shape.dims,
-                                     held->data);
+    mu_tensor *value =
+        mu_tensor_new(resource->spec.dtype, resource->spec.shape.rank, resource->spec.shape.dims, held->data);
     mu_release(held);
     return value;
 }

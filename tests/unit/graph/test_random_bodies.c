@@ -10,11 +10,24 @@
 enum { LEVELS = 3, KEPT = 256 };
 
 typedef enum kind {
-    COND, WHILE, SCAN, CUSTOM, RECOMPUTE, VECTORIZED, MAP, JACOBIAN, GRADIENTS_OF_ROWS, JVP, KINDS
+    COND,
+    WHILE,
+    SCAN,
+    CUSTOM,
+    RECOMPUTE,
+    VECTORIZED,
+    MAP,
+    JACOBIAN,
+    GRADIENTS_OF_ROWS,
+    JVP,
+    KINDS
 } kind;
 
 typedef struct nest {
-    struct { kind kind; unsigned choice; } levels[LEVELS + 1];
+    struct {
+        kind kind;
+        unsigned choice;
+    } levels[LEVELS + 1];
     int order, rows, rank;
 } nest;
 
@@ -37,15 +50,9 @@ static mu_tensor *leaf(unsigned choice, mu_tensor *x, mu_tensor *w)
     }
 }
 
-static mu_tensor *next(const inside *in, mu_tensor *x)
-{
-    return at_level(in->nest, in->level + 1, x, in->w);
-}
+static mu_tensor *next(const inside *in, mu_tensor *x) { return at_level(in->nest, in->level + 1, x, in->w); }
 
-static mu_value *body(mu_value *arguments, void *arg)
-{
-    return mu_list(next(arg, mu_at(arguments, 0)), MU_END);
-}
+static mu_value *body(mu_value *arguments, void *arg) { return mu_list(next(arg, mu_at(arguments, 0)), MU_END); }
 
 static mu_value *cosine_of_body(mu_value *arguments, void *arg)
 {
@@ -111,8 +118,7 @@ static mu_value *around_next(inside *in, kind which, mu_tensor *x, unsigned choi
     mu_value *arguments = mu_list(x, MU_END), *found;
     mu_tensor *limit = mu_constant(MU_F64, choice % 3 - 1.0);
     switch (which) {
-    case COND:
-        return mu_cond(mu_greater(mu_reduce_sum(x, MU_ALL_AXES), limit), body, cosine_of_body, arguments, in);
+    case COND: return mu_cond(mu_greater(mu_reduce_sum(x, MU_ALL_AXES), limit), body, cosine_of_body, arguments, in);
     case WHILE: return looped(in, x, choice);
     case SCAN: return scanned(in, x, choice);
     case CUSTOM: return mu_custom_gradient(body, backward, arguments, in);
@@ -129,7 +135,7 @@ static mu_value *around_next(inside *in, kind which, mu_tensor *x, unsigned choi
 
 static mu_tensor *at_level(const nest *n, int level, mu_tensor *x, mu_tensor *w)
 {
-    static inside kept[KEPT];  // gradients ask for it later
+    static inside kept[KEPT]; // gradients ask for it later
     static int used;
     const kind which = n->levels[level].kind;
     const unsigned choice = n->levels[level].choice;
@@ -167,7 +173,8 @@ static nest nest_of(uint64_t seed)
         state = state * 6364136223846793005u + 1442695040888963407u;
         numbers_drawn[i] = (unsigned)(state >> 40);
     }
-    nest n = {.order = 1 + (int)(numbers_drawn[0] % 3), .rows = 2 + (int)(numbers_drawn[1] % 2),
+    nest n = {.order = 1 + (int)(numbers_drawn[0] % 3),
+              .rows = 2 + (int)(numbers_drawn[1] % 2),
               .rank = 1 + (numbers_drawn[2] % 3 == 0)};
     for (int i = 0; i <= LEVELS; i++) {
         n.levels[i].kind = numbers_drawn[3 + 2 * i] % KINDS;

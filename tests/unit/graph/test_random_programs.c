@@ -26,8 +26,9 @@ static mu_value *results_of(const program *p, mu_tape *tape, mu_tensor *const *v
             sum = mu_add(sum, mu_cast(mu_reduce_sum(values[k], MU_ALL_AXES), MU_F64));
     }
     if (p->gradient)
-        items[n++] = mu_gradients(tape, sum, mu_list(mu_at(arguments, 0), mu_at(arguments, 1), mu_at(arguments, 2),
-                                                     mu_at(arguments, 5), mu_at(arguments, 6), MU_END));
+        items[n++] = mu_gradients(tape, sum,
+                                  mu_list(mu_at(arguments, 0), mu_at(arguments, 1), mu_at(arguments, 2),
+                                          mu_at(arguments, 5), mu_at(arguments, 6), MU_END));
     return mu_list_of(n, items);
 }
 
@@ -74,7 +75,7 @@ static void compare_values(const program *p, uint64_t seed, int64_t rows, mu_val
     const int n = mu__value_flatten(eager, NULL, 0), m = traced ? mu__value_flatten(traced, NULL, 0) : -1;
     mu_object *a[MOST + INPUTS], *b[MOST + INPUTS];
     if (n != m && rows != ROWS && mu_error_code() == MU_INVALID_ARGUMENT) {
-        mu_error_take();  // so may those in a branch that is not taken
+        mu_error_take(); // so may those in a branch that is not taken
         return;
     }
     if (n != m) {
@@ -139,7 +140,7 @@ static void functions_compute_what_their_ops_do(void **unused)
         for (int k = 0; k < 3; k++) {
             mu_value *arguments = inputs_of(seed, sizes[k], k == 2), *eager = from_one(arguments, &p, NULL);
             if (!eager || mu__pending())
-                mu_error_take();  // shapes that fit 3 rows may not fit others
+                mu_error_take(); // shapes that fit 3 rows may not fit others
             else
                 compare_values(&p, seed, sizes[k], eager, from_one(arguments, &p, function));
         }

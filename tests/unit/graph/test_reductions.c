@@ -22,10 +22,7 @@ static mu_edge apply(const mu_op *op, const void *attrs, mu_edge in, mu_variable
     return (mu_edge){.node = node};
 }
 
-static mu_edge negated(mu_edge in)
-{
-    return apply(&mu_op_neg, NULL, in, NULL);
-}
+static mu_edge negated(mu_edge in) { return apply(&mu_op_neg, NULL, in, NULL); }
 
 // The sum over replicas of four floats (16 bytes), packed with others up to this size.
 static mu_edge reduced(mu_edge in, const char *name, int64_t pack_bytes)
@@ -105,8 +102,8 @@ static void accesses_keep_their_order(void **state)
     mu_edge after = apply(&mu_op_read_variable, NULL, x, w);
     negated(after);
     apply(&mu_op_exp, NULL, x, NULL);
-    assert_order(graph, "input, read_variable, neg 1, all_reduce 2 'w', exp 0, assign_add_variable 3, read_variable, "
-                        "neg 6");
+    assert_order(graph,
+                 "input, read_variable, neg 1, all_reduce 2 'w', exp 0, assign_add_variable 3, read_variable, neg 6");
 }
 
 int main(void)

@@ -1,15 +1,9 @@
 // Sparse gradients: the slices that the gradient of a gather consists of, and what later ops make of them.
 #include "../model/model_test.h"
 
-static mu_variable *table(void)
-{
-    return mu_variable_new(numbers(2, (int64_t[]){4, 2}, 3), "table");
-}
+static mu_variable *table(void) { return mu_variable_new(numbers(2, (int64_t[]){4, 2}, 3), "table"); }
 
-static mu_tensor *positions(int64_t n, const int32_t *values)
-{
-    return mu_tensor_new(MU_I32, 1, &n, values);
-}
+static mu_tensor *positions(int64_t n, const int32_t *values) { return mu_tensor_new(MU_I32, 1, &n, values); }
 
 static void assert_slices(const mu_value *value, int64_t rows)
 {
@@ -20,10 +14,7 @@ static void assert_slices(const mu_value *value, int64_t rows)
     assert_memory_equal(mu_tensor_data(mu_at(value, 2)), ((int64_t[]){4, 2}), 16);
 }
 
-static mu_tensor *sum_of(mu_tensor *x)
-{
-    return mu_reduce_sum(x, MU_ALL_AXES);
-}
+static mu_tensor *sum_of(mu_tensor *x) { return mu_reduce_sum(x, MU_ALL_AXES); }
 
 static void gathers_give_slices(void **state)
 {

@@ -65,7 +65,7 @@ static mu_value *read_and_write(mu_value *arguments, void *arg)
     (void)arg;
     mu_tensor *before = mu_add(mu_variable_read(variable), mu_variable_read(variable));
     mu_variable_assign_add(variable, mu_reduce_sum(mu_at(arguments, 0), MU_ALL_AXES));
-    mu_variable_read(variable);  // unused
+    mu_variable_read(variable); // unused
     return mu_of(mu_subtract(mu_variable_read(variable), before));
 }
 

@@ -10,7 +10,7 @@ typedef struct unknown_case {
     const char *name;
     mu_tensor *(*call)(mu_value *in);
     int n;
-    int64_t shapes[3][MOST][6];   // rank, then dimensions
+    int64_t shapes[3][MOST][6]; // rank, then dimensions
 } unknown_case;
 
 // Returns the result, and the gradients of its weighted sum with respect to all arguments.
@@ -81,20 +81,36 @@ static mu_tensor *transposed(mu_value *in)
 static void kernels_of_any_size(void **state)
 {
     static const unknown_case cases[] = {
-        {"valid", conv_valid, 2, {{{4, 2, 5, 6, 2}, {4, 3, 3, 2, 3}}, {{4, 1, 5, 6, 2}, {4, 2, 1, 2, 3}},
-                                  {{4, 2, 5, 6, 2}, {4, 5, 4, 2, 3}}}},
-        {"same", conv_same, 2, {{{4, 2, 5, 6, 2}, {4, 3, 3, 2, 3}}, {{4, 1, 5, 6, 2}, {4, 2, 1, 2, 4}},
-                                {{4, 2, 5, 6, 2}, {4, 5, 4, 2, 1}}}},
-        {"explicit", conv_padded, 2, {{{4, 2, 5, 6, 2}, {4, 3, 3, 2, 3}}, {{4, 1, 7, 6, 2}, {4, 2, 1, 2, 3}},
-                                      {{4, 2, 6, 6, 2}, {4, 1, 4, 2, 3}}}},
-        {"1d", conv_line, 2,
+        {"valid",
+         conv_valid,
+         2,
+         {{{4, 2, 5, 6, 2}, {4, 3, 3, 2, 3}}, {{4, 1, 5, 6, 2}, {4, 2, 1, 2, 3}}, {{4, 2, 5, 6, 2}, {4, 5, 4, 2, 3}}}},
+        {"same",
+         conv_same,
+         2,
+         {{{4, 2, 5, 6, 2}, {4, 3, 3, 2, 3}}, {{4, 1, 5, 6, 2}, {4, 2, 1, 2, 4}}, {{4, 2, 5, 6, 2}, {4, 5, 4, 2, 1}}}},
+        {"explicit",
+         conv_padded,
+         2,
+         {{{4, 2, 5, 6, 2}, {4, 3, 3, 2, 3}}, {{4, 1, 7, 6, 2}, {4, 2, 1, 2, 3}}, {{4, 2, 6, 6, 2}, {4, 1, 4, 2, 3}}}},
+        {"1d",
+         conv_line,
+         2,
          {{{3, 2, 6, 2}, {3, 3, 2, 3}}, {{3, 2, 7, 2}, {3, 2, 2, 3}}, {{3, 1, 9, 2}, {3, 4, 2, 3}}}},
-        {"3d", conv_volume, 2, {{{5, 1, 4, 3, 3, 1}, {5, 3, 2, 2, 1, 2}}, {{5, 2, 4, 3, 3, 1}, {5, 1, 3, 2, 1, 2}},
-                                {{5, 1, 4, 3, 3, 1}, {5, 2, 1, 2, 1, 2}}}},
-        {"depthwise", depthwise, 2, {{{4, 2, 5, 6, 2}, {4, 3, 3, 2, 3}}, {{4, 1, 5, 6, 2}, {4, 2, 1, 2, 1}},
-                                     {{4, 2, 5, 6, 2}, {4, 5, 4, 2, 2}}}},
-        {"transposed", transposed, 2, {{{4, 1, 4, 4, 2}, {4, 3, 3, 2, 2}}, {{4, 2, 5, 4, 2}, {4, 2, 3, 2, 2}},
-                                       {{4, 1, 3, 4, 2}, {4, 4, 3, 2, 2}}}},
+        {"3d",
+         conv_volume,
+         2,
+         {{{5, 1, 4, 3, 3, 1}, {5, 3, 2, 2, 1, 2}},
+          {{5, 2, 4, 3, 3, 1}, {5, 1, 3, 2, 1, 2}},
+          {{5, 1, 4, 3, 3, 1}, {5, 2, 1, 2, 1, 2}}}},
+        {"depthwise",
+         depthwise,
+         2,
+         {{{4, 2, 5, 6, 2}, {4, 3, 3, 2, 3}}, {{4, 1, 5, 6, 2}, {4, 2, 1, 2, 1}}, {{4, 2, 5, 6, 2}, {4, 5, 4, 2, 2}}}},
+        {"transposed",
+         transposed,
+         2,
+         {{{4, 1, 4, 4, 2}, {4, 3, 3, 2, 2}}, {{4, 2, 5, 4, 2}, {4, 2, 3, 2, 2}}, {{4, 1, 3, 4, 2}, {4, 4, 3, 2, 2}}}},
     };
     (void)state;
     for (size_t i = 0; i < MU_COUNT(cases); i++)
@@ -151,11 +167,17 @@ static mu_tensor *solve_upper_adjoint(mu_value *in)
 static void matrices_of_any_size(void **state)
 {
     static const unknown_case cases[] = {
-        {"cholesky", factor, 2, {{{3, 2, 3, 4}, {3, 2, 3, 4}}, {{3, 1, 2, 3}, {3, 1, 2, 5}},
-                                 {{3, 2, 4, 5}, {3, 2, 4, 6}}}},
-        {"lower", solve_lower, 2,
+        {"cholesky",
+         factor,
+         2,
+         {{{3, 2, 3, 4}, {3, 2, 3, 4}}, {{3, 1, 2, 3}, {3, 1, 2, 5}}, {{3, 2, 4, 5}, {3, 2, 4, 6}}}},
+        {"lower",
+         solve_lower,
+         2,
          {{{3, 2, 3, 3}, {3, 2, 3, 2}}, {{3, 1, 4, 4}, {3, 3, 4, 1}}, {{3, 2, 5, 5}, {3, 1, 5, 3}}}},
-        {"upper, adjoint", solve_upper_adjoint, 2,
+        {"upper, adjoint",
+         solve_upper_adjoint,
+         2,
          {{{2, 3, 3}, {2, 3, 2}}, {{2, 4, 4}, {2, 4, 1}}, {{2, 1, 1}, {2, 1, 3}}}},
     };
     (void)state;
@@ -174,8 +196,11 @@ static mu_tensor *attention(mu_value *in)
 static void attention_of_any_width(void **state)
 {
     static const unknown_case cases[] = {
-        {"attention", attention, 3,
-         {{{3, 2, 3, 4}, {3, 2, 5, 4}, {3, 2, 5, 3}}, {{3, 2, 3, 1}, {3, 2, 5, 1}, {3, 2, 5, 3}},
+        {"attention",
+         attention,
+         3,
+         {{{3, 2, 3, 4}, {3, 2, 5, 4}, {3, 2, 5, 3}},
+          {{3, 2, 3, 1}, {3, 2, 5, 1}, {3, 2, 5, 3}},
           {{3, 2, 3, 7}, {3, 2, 5, 7}, {3, 2, 5, 3}}}},
     };
     (void)state;
@@ -212,11 +237,8 @@ static void folded_slices_of_halves(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(kernels_of_any_size),
-        MODEL_TEST(what_does_not_follow_is_said),
-        MODEL_TEST(matrices_of_any_size),
-        MODEL_TEST(attention_of_any_width),
-        MODEL_TEST(folded_slices_of_halves),
+        MODEL_TEST(kernels_of_any_size),    MODEL_TEST(what_does_not_follow_is_said), MODEL_TEST(matrices_of_any_size),
+        MODEL_TEST(attention_of_any_width), MODEL_TEST(folded_slices_of_halves),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

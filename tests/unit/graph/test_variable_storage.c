@@ -78,7 +78,7 @@ static void a_value_is_copied_only_when_it_has_to_be(void **state)
         assert_true(read_at(v, &right.memory_space) == 9);
     assert_int_equal(right.from_host, 1);
     write_at(v, &right.memory_space, MU_ACCESS_WRITE, 4);
-    assert_int_equal(left.live, 0 + 1);  // the pool still holds what the test acquired
+    assert_int_equal(left.live, 0 + 1); // the pool still holds what the test acquired
     assert_true(mu_scalar(mu_variable_read(v)) == 4);
 }
 
@@ -144,8 +144,10 @@ static void acquiring_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        STORAGE_TEST(the_newest_value_is_seen_everywhere), STORAGE_TEST(a_value_is_copied_only_when_it_has_to_be),
-        STORAGE_TEST(what_is_in_doubt_can_only_be_overwritten), STORAGE_TEST(a_place_that_fails_changes_nothing),
+        STORAGE_TEST(the_newest_value_is_seen_everywhere),
+        STORAGE_TEST(a_value_is_copied_only_when_it_has_to_be),
+        STORAGE_TEST(what_is_in_doubt_can_only_be_overwritten),
+        STORAGE_TEST(a_place_that_fails_changes_nothing),
         STORAGE_TEST(acquiring_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

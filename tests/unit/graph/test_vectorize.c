@@ -79,8 +79,9 @@ static mu_tensor *slopes(mu_tensor *a, mu_tensor *b, mu_tensor *w)
 {
     (void)b;
     mu_tape *tape = mu_tape_open();
-    mu_tensor *y[] = {mu_tanh(w), mu_sigmoid(w), mu_nn_softplus(w), mu_nn_silu(w), mu_nn_gelu(w, false),
-                      mu_nn_gelu(w, true), mu_nn_relu(w), mu_nn_softmax(w, -1), mu_nn_log_softmax(w, 0)};
+    mu_tensor *y[] = {mu_tanh(w),    mu_sigmoid(w),        mu_nn_softplus(w),
+                      mu_nn_silu(w), mu_nn_gelu(w, false), mu_nn_gelu(w, true),
+                      mu_nn_relu(w), mu_nn_softmax(w, -1), mu_nn_log_softmax(w, 0)};
     mu_tensor *sum = y[0];
     for (size_t i = 1; i < MU_COUNT(y); i++)
         sum = mu_add(sum, y[i]);
@@ -94,13 +95,24 @@ static mu_tensor *of_no_row(mu_tensor *a, mu_tensor *b, mu_tensor *w)
     return mu_exp(w);
 }
 
-static const struct { const char *name; row_fn *fn;
+static const struct {
+    const char *name;
+    row_fn *fn;
 } cases[] = {
-    {"mixed", mixed},   {"products", products},   {"both_products", both_products}, {"reductions", reductions},
-    {"shapes", shapes}, {"likes", likes},         {"normalised", normalised},       {"without_rules", without_rules},
-    {"derivative", derivative},   {"of_no_row", of_no_row}, {"norms", norms},                 {"norm_slope",
-        norm_derivative},
-    {"attends", attends}, {"derivatives", slopes},
+    {"mixed", mixed},
+    {"products", products},
+    {"both_products", both_products},
+    {"reductions", reductions},
+    {"shapes", shapes},
+    {"likes", likes},
+    {"normalised", normalised},
+    {"without_rules", without_rules},
+    {"derivative", derivative},
+    {"of_no_row", of_no_row},
+    {"norms", norms},
+    {"norm_slope", norm_derivative},
+    {"attends", attends},
+    {"derivatives", slopes},
 };
 
 typedef struct choice {
@@ -232,10 +244,7 @@ static mu_value *folded(mu_value *element, void *arg)
     return mu_list(mu_reshape(mu_at(element, 0), 3, (int64_t[]){2, 0, 5}), MU_END);
 }
 
-static mu_value *folds_rows(mu_value *arguments, void *arg)
-{
-    return mu_vectorized_map(folded, arguments, arg);
-}
+static mu_value *folds_rows(mu_value *arguments, void *arg) { return mu_vectorized_map(folded, arguments, arg); }
 
 // How many rows there are does not follow from how many elements there are.
 static void rows_without_elements_are_counted(void **state)
@@ -270,10 +279,7 @@ static mu_value *checks(mu_value *element, void *arg)
     return mu_list(mu_square(mu_check_numerics(x, "a row")), MU_END);
 }
 
-static mu_value *checks_all(mu_value *arguments, void *arg)
-{
-    return mu_vectorized_map(checks, arguments, arg);
-}
+static mu_value *checks_all(mu_value *arguments, void *arg) { return mu_vectorized_map(checks, arguments, arg); }
 
 // A check over all rows at once checks each row.
 static void rows_are_checked(void **state)

@@ -132,7 +132,7 @@ static void a_training_step_comes_back_as_it_was(void **state)
 {
     (void)state;
     mu_graph *graph = training_graph();
-    assert_true(graph->resources.n >= 12);  // weights, two slots for each, the count of steps
+    assert_true(graph->resources.n >= 12); // weights, two slots for each, the count of steps
     expect_round_trip(graph);
 }
 
@@ -420,7 +420,7 @@ static void cut_off_and_foreign_bytes_are_refused(void **state)
         assert_null(read);
         assert_int_equal(mu_error_take().code, MU_DATA_LOSS);
     }
-    uint8_t *version = (uint8_t *)bytes + size - 1;  // stands last
+    uint8_t *version = (uint8_t *)bytes + size - 1; // stands last
     assert_int_equal(*version, 1);
     *version = 2;
     assert_null(mu__graph_read(bytes, size, same_resource, graph));

@@ -14,10 +14,7 @@
 
 #define GOLDEN MU_TEST_GOLDEN "/"
 
-static inline int start(void **state)
-{
-    return scratch_enter(state) == 0 && mu_init(.threads = 1) == MU_OK ? 0 : -1;
-}
+static inline int start(void **state) { return scratch_enter(state) == 0 && mu_init(.threads = 1) == MU_OK ? 0 : -1; }
 
 static inline int finish(void **state)
 {
@@ -30,13 +27,13 @@ static inline mu_value *golden_map(void)
     float kernel[24];
     for (int i = 0; i < 24; i++)
         kernel[i] = (float)i / 4;
-    return mu_map("conv2d/kernel", mu_tensor_new(MU_F32, 3, (int64_t[]){2, 3, 4}, kernel),
-                  "conv2d/bias", mu_tensor_new(MU_F64, 1, (int64_t[]){3}, (double[]){-1.5, 0, 2}),
-                  "step", mu_tensor_new(MU_I64, 0, NULL, (int64_t[]){7}),
-                  "mask", mu_tensor_new(MU_BOOL, 1, (int64_t[]){3}, (bool[]){true, false, true}),
-                  "empty", mu_tensor_new(MU_I32, 2, (int64_t[]){0, 5}, NULL),
-                  "bytes", mu_tensor_new(MU_U8, 1, (int64_t[]){3}, (uint8_t[]){0, 127, 255}),
-                  "half", mu_tensor_new(MU_F16, 1, (int64_t[]){2}, (uint16_t[]){0x3c00, 0xc000}), MU_END);
+    return mu_map("conv2d/kernel", mu_tensor_new(MU_F32, 3, (int64_t[]){2, 3, 4}, kernel), "conv2d/bias",
+                  mu_tensor_new(MU_F64, 1, (int64_t[]){3}, (double[]){-1.5, 0, 2}), "step",
+                  mu_tensor_new(MU_I64, 0, NULL, (int64_t[]){7}), "mask",
+                  mu_tensor_new(MU_BOOL, 1, (int64_t[]){3}, (bool[]){true, false, true}), "empty",
+                  mu_tensor_new(MU_I32, 2, (int64_t[]){0, 5}, NULL), "bytes",
+                  mu_tensor_new(MU_U8, 1, (int64_t[]){3}, (uint8_t[]){0, 127, 255}), "half",
+                  mu_tensor_new(MU_F16, 1, (int64_t[]){2}, (uint16_t[]){0x3c00, 0xc000}), MU_END);
 }
 
 static inline bool same(const mu_tensor *a, const mu_tensor *b)

@@ -140,9 +140,13 @@ static bool loads(const char *path)
 static void survives_damage(void **state)
 {
     (void)state;
-    static const struct { const char *path, *file; bool checked; } cases[] = {
-        {"muster.npz", "muster.npz", false}, {"muster.weights.h5", "muster.weights.h5", false},
-        {"muster.ckpt", "muster.ckpt.index", true}, {"muster.ckpt", "muster.ckpt.data-00000-of-00001", true}};
+    static const struct {
+        const char *path, *file;
+        bool checked;
+    } cases[] = {{"muster.npz", "muster.npz", false},
+                 {"muster.weights.h5", "muster.weights.h5", false},
+                 {"muster.ckpt", "muster.ckpt.index", true},
+                 {"muster.ckpt", "muster.ckpt.data-00000-of-00001", true}};
     for (size_t c = 0; c < MU_COUNT(cases); c++) {
         size_t bytes;
         assert_int_equal(mu_save_tensors(cases[c].path, golden_map()), MU_OK);
@@ -213,9 +217,9 @@ static void full_disk(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(round_trips),     cmocka_unit_test(reads_python),  cmocka_unit_test(writes_what_python_read),
-        cmocka_unit_test(keeps_bfloat16),  cmocka_unit_test(many_tensors),  cmocka_unit_test(survives_damage),
-        cmocka_unit_test(refuses_names),   cmocka_unit_test(full_disk),     cmocka_unit_test(several_blocks),
+        cmocka_unit_test(round_trips),    cmocka_unit_test(reads_python), cmocka_unit_test(writes_what_python_read),
+        cmocka_unit_test(keeps_bfloat16), cmocka_unit_test(many_tensors), cmocka_unit_test(survives_damage),
+        cmocka_unit_test(refuses_names),  cmocka_unit_test(full_disk),    cmocka_unit_test(several_blocks),
     };
     return cmocka_run_group_tests(tests, start, finish);
 }

@@ -84,7 +84,11 @@ static void assert_refused(mu_status code, const char *words)
 static void refuses_lies(void **state)
 {
     (void)state;
-    static const struct { const char *header; size_t data; mu_status code; const char *words;
+    static const struct {
+        const char *header;
+        size_t data;
+        mu_status code;
+        const char *words;
     } lies[] = {
         {"{]", 0, MU_DATA_LOSS, "JSON"},
         {"[1]", 0, MU_DATA_LOSS, "not an object"},

@@ -70,10 +70,10 @@ static void check_product(const mu_kernels *k, kind type, int64_t m, int64_t n, 
     const array a = filled(type, m * depth), b = filled(type, depth * n), c = filled(type, m * n + 1);
     void *scratch = aligned_alloc(64, MU_PRODUCT_SCRATCH);
     const bool a_transposed = turned & 1, b_transposed = turned & 2;
-    const mu_product_shape shape = {m, n, depth, a_transposed ? 1 : depth, a_transposed ? m : 1, b_transposed ? 1 : n,
-                                    b_transposed ? depth : 1};
+    const mu_product_shape shape = {
+        m, n, depth, a_transposed ? 1 : depth, a_transposed ? m : 1, b_transposed ? 1 : n, b_transposed ? depth : 1};
     assert_non_null(scratch);
-    memset(scratch, 0xFF, MU_PRODUCT_SCRATCH);  // NaNs, where it is read before it is written
+    memset(scratch, 0xFF, MU_PRODUCT_SCRATCH); // NaNs, where it is read before it is written
     set(type, c, m * n, 77);
     multiply(k, type, &shape, a, b, c, scratch, 0, m / 3);
     multiply(k, type, &shape, a, b, c, scratch, m / 3, m);

@@ -16,7 +16,7 @@
 
 enum { GUARD = 16, MAX_OUTPUTS = 3 };
 static const float sentinel = 12345.0f;
-static const mu_kernels *k;  // the table under test
+static const mu_kernels *k; // the table under test
 
 static uint64_t random_state = 1;
 
@@ -387,8 +387,13 @@ static void check_pool_case(const mu_pool_shape *s, int64_t n)
     float *x = quarters(x_size), *dy = quarters(size);
     x[x_size / 2] = NAN;
     x[x_size / 5] = -INFINITY;
-    pool_reference p = {.x = x, .dy = dy, .max = doubles(size), .sum = doubles(size), .max_grad = doubles(x_size),
-                        .mean_grad = doubles(x_size), .mark = guarded(size)};
+    pool_reference p = {.x = x,
+                        .dy = dy,
+                        .max = doubles(size),
+                        .sum = doubles(size),
+                        .max_grad = doubles(x_size),
+                        .mean_grad = doubles(x_size),
+                        .mark = guarded(size)};
     p.area = calloc((size_t)size + 1, sizeof *p.area);
     assert_non_null(p.area);
     memset(p.mark, 0, (size_t)size);
@@ -407,14 +412,24 @@ static void check_pools(void)
 {
     // height, width, channels, out, out, window 2, stride 2, pad 2
     static const mu_pool_shape shapes[] = {
-        {5, 7, 3, 2, 3, 2, 2, 2, 2, 0, 0},  {4, 4, 16, 2, 2, 2, 2, 2, 2, 0, 0},   {9, 8, 17, 9, 8, 3, 3, 1, 1, 1, 1},
-        {7, 7, 33, 4, 4, 3, 3, 2, 2, 1, 1}, {6, 5, 1, 2, 3, 5, 1, 1, 2, 0, 0},    {16, 16, 5, 1, 1, 16, 16, 1, 1, 0, 0},
-        {3, 3, 20, 5, 5, 2, 2, 1, 1, 2, 2}, {10, 9, 64, 4, 3, 2, 3, 3, 4, 1, 0},
+        {5, 7, 3, 2, 3, 2, 2, 2, 2, 0, 0},
+        {4, 4, 16, 2, 2, 2, 2, 2, 2, 0, 0},
+        {9, 8, 17, 9, 8, 3, 3, 1, 1, 1, 1},
+        {7, 7, 33, 4, 4, 3, 3, 2, 2, 1, 1},
+        {6, 5, 1, 2, 3, 5, 1, 1, 2, 0, 0},
+        {16, 16, 5, 1, 1, 16, 16, 1, 1, 0, 0},
+        {3, 3, 20, 5, 5, 2, 2, 1, 1, 2, 2},
+        {10, 9, 64, 4, 3, 2, 3, 3, 4, 1, 0},
         // one row high, one column wide, each with padding on either axis
-        {3, 9, 5, 3, 8, 1, 2, 1, 1, 0, 0},  {4, 9, 18, 2, 4, 1, 3, 2, 2, 0, 0},   {3, 4, 7, 5, 5, 1, 2, 1, 1, 1, 1},
-        {9, 4, 17, 4, 4, 3, 1, 2, 1, 0, 0}, {5, 3, 6, 6, 3, 2, 1, 1, 1, 1, 0},    {4, 3, 9, 3, 5, 2, 1, 1, 1, 0, 1},
+        {3, 9, 5, 3, 8, 1, 2, 1, 1, 0, 0},
+        {4, 9, 18, 2, 4, 1, 3, 2, 2, 0, 0},
+        {3, 4, 7, 5, 5, 1, 2, 1, 1, 1, 1},
+        {9, 4, 17, 4, 4, 3, 1, 2, 1, 0, 0},
+        {5, 3, 6, 6, 3, 2, 1, 1, 1, 1, 0},
+        {4, 3, 9, 3, 5, 2, 1, 1, 1, 0, 1},
         // more columns, and more channels, than are pooled at a time
-        {4, 350, 33, 4, 350, 3, 3, 1, 1, 1, 1}, {5, 4, 5600, 2, 2, 3, 3, 2, 1, 0, 0},
+        {4, 350, 33, 4, 350, 3, 3, 1, 1, 1, 1},
+        {5, 4, 5600, 2, 2, 3, 3, 2, 1, 0, 0},
         {3, 130, 70, 1, 64, 3, 4, 1, 2, 0, 0},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++)
@@ -679,7 +694,12 @@ static void on_every_table(void (*check)(void))
     }
 }
 
-#define TABLE_TEST(name) static void test_##name(void **state) { (void)state; on_every_table(check_##name); }
+#define TABLE_TEST(name)                  \
+    static void test_##name(void **state) \
+    {                                     \
+        (void)state;                      \
+        on_every_table(check_##name);     \
+    }
 TABLE_TEST(conv)
 TABLE_TEST(relu_pool)
 TABLE_TEST(pools)
@@ -709,9 +729,9 @@ static void test_choice(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),    cmocka_unit_test(test_conv),  cmocka_unit_test(test_relu_pool),
-        cmocka_unit_test(test_pools),     cmocka_unit_test(test_xent),  cmocka_unit_test(test_bias_and_relu),
-        cmocka_unit_test(test_argmax),    cmocka_unit_test(test_reduce), cmocka_unit_test(test_updates),
+        cmocka_unit_test(test_choice), cmocka_unit_test(test_conv),   cmocka_unit_test(test_relu_pool),
+        cmocka_unit_test(test_pools),  cmocka_unit_test(test_xent),   cmocka_unit_test(test_bias_and_relu),
+        cmocka_unit_test(test_argmax), cmocka_unit_test(test_reduce), cmocka_unit_test(test_updates),
         cmocka_unit_test(test_copies),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

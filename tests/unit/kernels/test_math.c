@@ -48,20 +48,39 @@ static const struct function {
     const char *name;
     mu_math function;
     double (*right)(double);
-    double ulps, absolute;  // what may be missed
+    double ulps, absolute; // what may be missed
 } functions[] = {
-    {"exp", MU_MATH_EXP, exp, 1, 0}, {"log", MU_MATH_LOG, log, 2, 0}, {"expm1", MU_MATH_EXPM1, expm1, 1, 0},
-    {"log1p", MU_MATH_LOG1P, log1p, 2, 0}, {"sin", MU_MATH_SIN, sin, 1, 0}, {"cos", MU_MATH_COS, cos, 1, 0},
-    {"tan", MU_MATH_TAN, tan, 1, 0}, {"asin", MU_MATH_ASIN, asin, 2, 0}, {"acos", MU_MATH_ACOS, acos, 2, 0},
-    {"atan", MU_MATH_ATAN, atan, 2, 0}, {"sinh", MU_MATH_SINH, sinh, 1, 0}, {"cosh", MU_MATH_COSH, cosh, 2, 0},
-    {"tanh", MU_MATH_TANH, tanh, 2, 0}, {"asinh", MU_MATH_ASINH, asinh, 1, 0}, {"acosh", MU_MATH_ACOSH, acosh, 1, 0},
-    {"atanh", MU_MATH_ATANH, atanh, 1, 0}, {"erf", MU_MATH_ERF, erf, 2, 0}, {"erfc", MU_MATH_ERFC, erfc, 2, 0},
-    {"lgamma", MU_MATH_LGAMMA, log_gamma, 2, 1e-6}, {"digamma", MU_MATH_DIGAMMA, digamma, 2, 1e-6},
-    {"sigmoid", MU_MATH_SIGMOID, sigmoid, 2, 0}, {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid, 2, 0},
-    {"softplus", MU_MATH_SOFTPLUS, softplus, 2, 0}, {"elu", MU_MATH_ELU, elu, 1, 0}, {"selu", MU_MATH_SELU, selu, 2, 0},
-    {"gelu", MU_MATH_GELU, gelu, 2, 1e-7}, {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh, 2, 0},
-    {"silu", MU_MATH_SILU, silu, 2, 0}, {"mish", MU_MATH_MISH, mish, 3, 0},
-    {"rsqrt", MU_MATH_RSQRT, rsqrt, 1.5, 0}, {"sqrt", MU_MATH_SQRT, sqrt, 0.5, 0},
+    {"exp", MU_MATH_EXP, exp, 1, 0},
+    {"log", MU_MATH_LOG, log, 2, 0},
+    {"expm1", MU_MATH_EXPM1, expm1, 1, 0},
+    {"log1p", MU_MATH_LOG1P, log1p, 2, 0},
+    {"sin", MU_MATH_SIN, sin, 1, 0},
+    {"cos", MU_MATH_COS, cos, 1, 0},
+    {"tan", MU_MATH_TAN, tan, 1, 0},
+    {"asin", MU_MATH_ASIN, asin, 2, 0},
+    {"acos", MU_MATH_ACOS, acos, 2, 0},
+    {"atan", MU_MATH_ATAN, atan, 2, 0},
+    {"sinh", MU_MATH_SINH, sinh, 1, 0},
+    {"cosh", MU_MATH_COSH, cosh, 2, 0},
+    {"tanh", MU_MATH_TANH, tanh, 2, 0},
+    {"asinh", MU_MATH_ASINH, asinh, 1, 0},
+    {"acosh", MU_MATH_ACOSH, acosh, 1, 0},
+    {"atanh", MU_MATH_ATANH, atanh, 1, 0},
+    {"erf", MU_MATH_ERF, erf, 2, 0},
+    {"erfc", MU_MATH_ERFC, erfc, 2, 0},
+    {"lgamma", MU_MATH_LGAMMA, log_gamma, 2, 1e-6},
+    {"digamma", MU_MATH_DIGAMMA, digamma, 2, 1e-6},
+    {"sigmoid", MU_MATH_SIGMOID, sigmoid, 2, 0},
+    {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid, 2, 0},
+    {"softplus", MU_MATH_SOFTPLUS, softplus, 2, 0},
+    {"elu", MU_MATH_ELU, elu, 1, 0},
+    {"selu", MU_MATH_SELU, selu, 2, 0},
+    {"gelu", MU_MATH_GELU, gelu, 2, 1e-7},
+    {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh, 2, 0},
+    {"silu", MU_MATH_SILU, silu, 2, 0},
+    {"mish", MU_MATH_MISH, mish, 3, 0},
+    {"rsqrt", MU_MATH_RSQRT, rsqrt, 1.5, 0},
+    {"sqrt", MU_MATH_SQRT, sqrt, 0.5, 0},
 };
 enum { N_FUNCTIONS = sizeof functions / sizeof functions[0] };
 
@@ -197,22 +216,38 @@ static const struct f64_function {
     const char *name;
     mu_math function;
     long double (*right)(long double);
-    long double ulps, absolute;  // what may be missed
+    long double ulps, absolute; // what may be missed
 } f64_functions[] = {
-    {"exp", MU_MATH_EXP, expl, 2.5L, 0}, {"log", MU_MATH_LOG, logl, 2.5L, 0}, {"sin", MU_MATH_SIN, sinl, 2.5L, 0},
-    {"cos", MU_MATH_COS, cosl, 2.5L, 0}, {"tan", MU_MATH_TAN, tanl, 2.5L, 0}, {"asin", MU_MATH_ASIN, asinl, 2.5L, 0},
-    {"acos", MU_MATH_ACOS, acosl, 2.5L, 0}, {"atan", MU_MATH_ATAN, atanl, 2.5L, 0},
-    {"expm1", MU_MATH_EXPM1, expm1l, 2.5L, 0}, {"log1p", MU_MATH_LOG1P, log1pl, 2.5L, 0},
-    {"sinh", MU_MATH_SINH, sinhl, 2.5L, 0}, {"cosh", MU_MATH_COSH, coshl, 2.5L, 0},
-    {"tanh", MU_MATH_TANH, tanhl, 2.5L, 0}, {"asinh", MU_MATH_ASINH, asinhl, 2.5L, 0},
-    {"acosh", MU_MATH_ACOSH, acoshl, 2.5L, 0}, {"atanh", MU_MATH_ATANH, atanhl, 2.5L, 0},
-    {"erf", MU_MATH_ERF, erfl, 2.5L, 0}, {"erfc", MU_MATH_ERFC, erfcl, 2.5L, 0},
-    {"sigmoid", MU_MATH_SIGMOID, sigmoid_l, 2.5L, 0}, {"softplus", MU_MATH_SOFTPLUS, softplus_l, 2.5L, 0},
-    {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid_l, 2.5L, 0}, {"elu", MU_MATH_ELU, elu_l, 2.5L, 0},
-    {"selu", MU_MATH_SELU, selu_l, 2.5L, 0}, {"gelu", MU_MATH_GELU, gelu_l, 4, 0},
-    {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh_l, 2.5L, 2e-16L}, {"silu", MU_MATH_SILU, silu_l, 2.5L, 0},
-    {"mish", MU_MATH_MISH, mish_l, 4, 0}, {"digamma", MU_MATH_DIGAMMA, digamma_l, 4, 4e-15L},
-    {"lgamma", MU_MATH_LGAMMA, log_gamma_l, 4, 0}, {"rsqrt", MU_MATH_RSQRT, rsqrt_l, 2.5L, 0},
+    {"exp", MU_MATH_EXP, expl, 2.5L, 0},
+    {"log", MU_MATH_LOG, logl, 2.5L, 0},
+    {"sin", MU_MATH_SIN, sinl, 2.5L, 0},
+    {"cos", MU_MATH_COS, cosl, 2.5L, 0},
+    {"tan", MU_MATH_TAN, tanl, 2.5L, 0},
+    {"asin", MU_MATH_ASIN, asinl, 2.5L, 0},
+    {"acos", MU_MATH_ACOS, acosl, 2.5L, 0},
+    {"atan", MU_MATH_ATAN, atanl, 2.5L, 0},
+    {"expm1", MU_MATH_EXPM1, expm1l, 2.5L, 0},
+    {"log1p", MU_MATH_LOG1P, log1pl, 2.5L, 0},
+    {"sinh", MU_MATH_SINH, sinhl, 2.5L, 0},
+    {"cosh", MU_MATH_COSH, coshl, 2.5L, 0},
+    {"tanh", MU_MATH_TANH, tanhl, 2.5L, 0},
+    {"asinh", MU_MATH_ASINH, asinhl, 2.5L, 0},
+    {"acosh", MU_MATH_ACOSH, acoshl, 2.5L, 0},
+    {"atanh", MU_MATH_ATANH, atanhl, 2.5L, 0},
+    {"erf", MU_MATH_ERF, erfl, 2.5L, 0},
+    {"erfc", MU_MATH_ERFC, erfcl, 2.5L, 0},
+    {"sigmoid", MU_MATH_SIGMOID, sigmoid_l, 2.5L, 0},
+    {"softplus", MU_MATH_SOFTPLUS, softplus_l, 2.5L, 0},
+    {"log_sigmoid", MU_MATH_LOG_SIGMOID, log_sigmoid_l, 2.5L, 0},
+    {"elu", MU_MATH_ELU, elu_l, 2.5L, 0},
+    {"selu", MU_MATH_SELU, selu_l, 2.5L, 0},
+    {"gelu", MU_MATH_GELU, gelu_l, 4, 0},
+    {"gelu_tanh", MU_MATH_GELU_TANH, gelu_tanh_l, 2.5L, 2e-16L},
+    {"silu", MU_MATH_SILU, silu_l, 2.5L, 0},
+    {"mish", MU_MATH_MISH, mish_l, 4, 0},
+    {"digamma", MU_MATH_DIGAMMA, digamma_l, 4, 4e-15L},
+    {"lgamma", MU_MATH_LGAMMA, log_gamma_l, 4, 0},
+    {"rsqrt", MU_MATH_RSQRT, rsqrt_l, 2.5L, 0},
     {"sqrt", MU_MATH_SQRT, sqrtl, 0.5L, 0},
 };
 enum { N_F64 = sizeof f64_functions / sizeof f64_functions[0] };
@@ -374,11 +409,8 @@ static void test_lengths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_f32),
-        cmocka_unit_test(test_f64),
-        cmocka_unit_test(test_two),
-        cmocka_unit_test(test_f64_two),
-        cmocka_unit_test(test_lengths),
+        cmocka_unit_test(test_f32),     cmocka_unit_test(test_f64),     cmocka_unit_test(test_two),
+        cmocka_unit_test(test_f64_two), cmocka_unit_test(test_lengths),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

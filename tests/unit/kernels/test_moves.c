@@ -94,10 +94,7 @@ static void test_bits(void **state)
 
 static double fold_of(mu_fold fold, const float *x, int64_t n)
 {
-    double y = fold == MU_FOLD_SUM       ? 0
-               : fold == MU_FOLD_PRODUCT ? 1
-               : fold == MU_FOLD_LEAST   ? INFINITY
-                                         : -INFINITY;
+    double y = fold == MU_FOLD_SUM ? 0 : fold == MU_FOLD_PRODUCT ? 1 : fold == MU_FOLD_LEAST ? INFINITY : -INFINITY;
     for (int64_t i = 0; i < n; i++)
         y = fold == MU_FOLD_SUM       ? y + x[i]
             : fold == MU_FOLD_PRODUCT ? y * x[i]

@@ -55,7 +55,7 @@ static void check_row(const double *got, const double *x, int64_t n, bool logari
 {
     double right[WIDEST];
     softmax_right(x, right, n, logarithm);
-    absolute += logarithm ? one : 0;  // a sum of little more than 1
+    absolute += logarithm ? one : 0; // a sum of little more than 1
     for (int64_t i = 0; i < n; i++)
         if (right[i] != right[i])
             assert_true(got[i] != got[i]);

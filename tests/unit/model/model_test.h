@@ -44,7 +44,7 @@ static inline mu_strategy *on_servers(int workers, int servers, mu_partitioner *
 // Kinds of strategies by number: -1 one device, 0 the default, n mirrored on the first n devices, CENTRAL + n with
 // central storage, SERVED + n with one worker and n parameter servers.
 #define CENTRAL 100
-#define SERVED 200
+#define SERVED  200
 static inline mu_strategy *strategy_of(int kind)
 {
     if (kind > SERVED)
@@ -83,10 +83,7 @@ static inline mu_tensor *classes(int64_t n, int64_t count, uint64_t seed)
     return tensor;
 }
 
-static inline mu_tensor *vector(int64_t n, const double *values)
-{
-    return mu_tensor_new(MU_F64, 1, &n, values);
-}
+static inline mu_tensor *vector(int64_t n, const double *values) { return mu_tensor_new(MU_F64, 1, &n, values); }
 
 static inline const double *doubles(const mu_tensor *tensor)
 {

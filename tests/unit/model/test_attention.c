@@ -35,8 +35,8 @@ static void any_length(void **state)
     for (int kind = 0; kind < 4; kind++) {
         mu_layer *layer = layer_of(kind);
         mu_tensor *a = mu_input({MU_UNKNOWN, 4}), *b = mu_input({MU_UNKNOWN, 4});
-        mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END),
-                                       .output = mu_call(layer, .inputs = mu_list(a, b, MU_END)));
+        mu_model *model =
+            mu_model_new(.inputs = mu_list(a, b, MU_END), .output = mu_call(layer, .inputs = mu_list(a, b, MU_END)));
         for (int n = 1; n < 6; n += 2) {
             mu_tensor *query = steps(2, n, 4, 1), *value = steps(2, 5, 4, 2);
             mu_tensor *wanted = attended(layer, query, value, false), *seen = attended(model, query, value, false);
@@ -67,7 +67,7 @@ static void drops_weights(void **state)
     mu_value *second = mu_call_values(layer, .inputs = x, .training = true);
     assert_int_equal(mu_value_count(first), 2);
     assert_memory_not_equal(doubles(mu_at(first, 0)), doubles(mu_at(second, 0)), 40 * sizeof(double));
-    assert_near(doubles(mu_at(first, 1)), doubles(mu_at(second, 1)), 2 * 2 * 5 * 6, 0);  // scores before dropout
+    assert_near(doubles(mu_at(first, 1)), doubles(mu_at(second, 1)), 2 * 2 * 5 * 6, 0); // scores before dropout
     const double *weights = doubles(mu_at(first, 1));
     for (int i = 0; i < 20; i++) {
         double sum = 0;
@@ -80,8 +80,15 @@ static void drops_weights(void **state)
 static void weights_have_names(void **state)
 {
     (void)state;
-    static const char *const names[] = {"query/kernel", "query/bias", "key/kernel", "key/bias", "gate/kernel",
-                                        "gate/bias", "value/kernel", "value/bias", "attention_output/kernel",
+    static const char *const names[] = {"query/kernel",
+                                        "query/bias",
+                                        "key/kernel",
+                                        "key/bias",
+                                        "gate/kernel",
+                                        "gate/bias",
+                                        "value/kernel",
+                                        "value/bias",
+                                        "attention_output/kernel",
                                         "attention_output/bias"};
     mu_layer *layer = mu_multi_head_attention(2, 3, .use_gate = true, .value_dim = 5, .output_shape = 7);
     attended(layer, steps(1, 2, 4, 1), steps(1, 3, 6, 2), false);
@@ -143,8 +150,8 @@ static void deep_inputs_are_sequences(void **state)
     (void)state;
     const int64_t flat[] = {6, 4, 2};
     mu_tensor *query = numbers(4, (int64_t[]){2, 3, 4, 2}, 1), *value = numbers(4, (int64_t[]){2, 3, 4, 2}, 2);
-    mu_tensor *mask = mu_reshape(mu_greater(numbers(1, (int64_t[]){24}, 3), mu_constant(MU_F64, -.2)), 3,
-                                 (int64_t[]){2, 3, 4});
+    mu_tensor *mask =
+        mu_reshape(mu_greater(numbers(1, (int64_t[]){24}, 3), mu_constant(MU_F64, -.2)), 3, (int64_t[]){2, 3, 4});
     mu_tensor *flat_mask = mu_reshape(mask, 2, flat);
     mu_layer *layers[] = {mu_attention(.use_causal_mask = true), mu_additive_attention(),
                           mu_multi_head_attention(2, 3, .attention_axes = (int[]){2}, .n_attention_axes = 1,
@@ -152,10 +159,11 @@ static void deep_inputs_are_sequences(void **state)
     // With .dropout the weights of whole sequences are computed too, so that a query without a key gets zeros there as
     // well.
     for (size_t i = 0; i < MU_COUNT(layers); i++) {
-        mu_tensor *seen = mu_call(layers[i], .inputs = mu_list(query, value, MU_END),
-                                  .masks = mu_list(mask, mask, MU_END));
-        mu_layer *again = i < 2 ? layers[i] : mu_multi_head_attention(2, 3, .use_causal_mask = true, .dropout = .5,
-                                                                      .sliding_window = 3);
+        mu_tensor *seen =
+            mu_call(layers[i], .inputs = mu_list(query, value, MU_END), .masks = mu_list(mask, mask, MU_END));
+        mu_layer *again =
+            i < 2 ? layers[i]
+                  : mu_multi_head_attention(2, 3, .use_causal_mask = true, .dropout = .5, .sliding_window = 3);
         mu_value *sequences = mu_list(mu_reshape(query, 3, flat), mu_reshape(value, 3, flat), MU_END);
         mu_value *masks = mu_list(flat_mask, flat_mask, MU_END);
         mu_tensor *wanted = mu_call(again, .inputs = sequences, .masks = masks);
@@ -177,8 +185,8 @@ static void masks_of_pairs_spread(void **state)
     (void)state;
     mu_tensor *x = numbers(4, (int64_t[]){2, 3, 4, 2}, 1);
     mu_layer *layer = mu_multi_head_attention(2, 3, .attention_axes = (int[]){2}, .n_attention_axes = 1);
-    mu_tensor *padding = mu_reshape(mu_greater(numbers(1, (int64_t[]){8}, 3), mu_constant(MU_F64, -.2)), 4,
-                                    (int64_t[]){2, 1, 1, 4});
+    mu_tensor *padding =
+        mu_reshape(mu_greater(numbers(1, (int64_t[]){8}, 3), mu_constant(MU_F64, -.2)), 4, (int64_t[]){2, 1, 1, 4});
     mu_tensor *whole = mu_logical_and(padding, mu_ones(MU_BOOL, 4, (int64_t[]){1, 3, 4, 4}));
     mu_tensor *heads = mu_logical_and(mu_expand_dims(padding, 2), mu_ones(MU_BOOL, 5, (int64_t[]){1, 1, 2, 4, 1}));
     mu_tensor *wanted = mu_call(layer, .inputs = mu_list(x, x, x, whole, MU_END));
@@ -228,14 +236,15 @@ static void refuses(void **state)
     mu_tensor *deep = numbers(4, (int64_t[]){2, 3, 4, 2}, 1);
     mu_tensor *rows = mu_ones(MU_BOOL, 2, (int64_t[]){2, 3});
     assert_null(mu_call(mu_grouped_query_attention(2, 4, 2), .inputs = mu_list(deep, deep, MU_END), .mask = rows));
-    expect_error(MU_INVALID_ARGUMENT, "its mask has shape [2, 3] and its input [2, 3, 4, 2]; the mask must have the "
-                 "first 3 axes of the input");
+    expect_error(
+        MU_INVALID_ARGUMENT,
+        "its mask has shape [2, 3] and its input [2, 3, 4, 2]; the mask must have the first 3 axes of the input");
     assert_null(mu_call(mu_attention(), .inputs = mu_list(deep, deep, MU_END), .mask = rows));
     expect_error(MU_INVALID_ARGUMENT, "its mask has shape [2, 3]");
     assert_null(mu_call(mu_multi_head_attention(2, 3, .use_causal_mask = true), .inputs = mu_list(deep, deep, MU_END)));
     expect_error(MU_INVALID_ARGUMENT, ".use_causal_mask needs an order of the steps, but queries attend along 2 axes");
-    assert_null(mu_call(mu_multi_head_attention(2, 3), .inputs = mu_list(deep, deep, deep, mu_ones(MU_F64, 3,
-                        (int64_t[]){2, 12, 12}), MU_END)));
+    assert_null(mu_call(mu_multi_head_attention(2, 3),
+                        .inputs = mu_list(deep, deep, deep, mu_ones(MU_F64, 3, (int64_t[]){2, 12, 12}), MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "the mask of pairs has shape [2, 12, 12], the query [2, 3, 4, 2]");
     assert_null(mu_call(mu_multi_head_attention(2, 3, .attention_axes = (int[]){3}, .n_attention_axes = 1),
                         .inputs = mu_list(deep, deep, MU_END)));
@@ -252,9 +261,15 @@ static void refuses(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(any_length),         MODEL_TEST(causal_queries),       MODEL_TEST(drops_weights),
-        MODEL_TEST(weights_have_names), MODEL_TEST(replicas_train_alike), MODEL_TEST(deep_inputs_are_sequences),
-        MODEL_TEST(masks_of_pairs_spread), MODEL_TEST(batches_of_batches_agree), MODEL_TEST(refuses),
+        MODEL_TEST(any_length),
+        MODEL_TEST(causal_queries),
+        MODEL_TEST(drops_weights),
+        MODEL_TEST(weights_have_names),
+        MODEL_TEST(replicas_train_alike),
+        MODEL_TEST(deep_inputs_are_sequences),
+        MODEL_TEST(masks_of_pairs_spread),
+        MODEL_TEST(batches_of_batches_agree),
+        MODEL_TEST(refuses),
         MODEL_TEST(operands_keep_masks_that_they_carry),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,10 +39,7 @@ static void need(const void *pointer)
         fail_msg("%s", mu_error_message());
 }
 
-static bool is_file(const char *path)
-{
-    return access(path, F_OK) == 0;
-}
+static bool is_file(const char *path) { return access(path, F_OK) == 0; }
 
 static mu_status count(const mu_logs *logs, void *arg)
 {
@@ -73,8 +70,8 @@ static void checkpoints_have_values_in_their_names(void **state)
     assert_true(is_file(name));
     assert_null(train(regression(2, .1), 1, mu_model_checkpoint("{accuracy}.safetensors")));
     expect_error(MU_INVALID_ARGUMENT, "has {accuracy}, which is not logged; expected 'epoch', 'batch', or one of");
-    static const char *const wrong[] = {"{epoch:c}.safetensors", "{loss:1.2.3f}", "{val_loss:.3d}", "{batch}",
-                                        "{loss:,n}", "{loss:.2s}", "{loss:a}"};
+    static const char *const wrong[] = {
+        "{epoch:c}.safetensors", "{loss:1.2.3f}", "{val_loss:.3d}", "{batch}", "{loss:,n}", "{loss:.2s}", "{loss:a}"};
     for (size_t i = 0; i < MU_COUNT(wrong); i++) {
         int steps = 0;
         mu_callback *counter = mu_callback_new(.on_batch_end = count, .arg = &steps);
@@ -101,70 +98,121 @@ static void assert_numbers(size_t n, const number_row *rows)
     }
 }
 
+static const number_row python_numbers[] = {
+    {20, false, "", "20.0"},
+    {1e16, false, "", "1e+16"},
+    {1e15, false, "", "1000000000000000.0"},
+    {9007199254740994, false, "", "9007199254740994.0"},
+    {1e-4, false, "", "0.0001"},
+    {1e-5, false, "", "1e-05"},
+    {1.5e-7, false, "", "1.5e-07"},
+    {-2.5, false, "", "-2.5"},
+    {-0.0, false, "", "-0.0"},
+    {-NAN, false, "", "nan"},
+    {-INFINITY, false, "", "-inf"},
+    {3, true, "", "3"},
+    {3, true, "02", "03"},
+    {3, true, "5d", "    3"},
+    {3, true, "+04d", "+003"},
+    {3, true, ".1f", "3.0"},
+    {3, true, ".2", NULL},
+    {.5, false, ".3", "0.5"},
+    {123.456, false, ".3", "1.23e+02"},
+    {9.996, false, ".3", "10.0"},
+    {3.7, false, ".1", "4e+00"},
+    {1.234e-5, false, ".2", "1.2e-05"},
+    {100, false, ".3", "1e+02"},
+    {.1, false, ".20", "0.10000000000000000555"},
+    {.91234, false, ".1%", "91.2%"},
+    {1.5, false, "8.2e", "1.50e+00"},
+    {-1.5, false, "08.2f", "-0001.50"},
+    {1.5, false, "+.1f", "+1.5"},
+    {.1, false, "6", "   0.1"},
+    {2.5, false, ".3G", "2.5"},
+    {1.5, false, "d", NULL},
+    {1.5, false, "x", NULL},
+    {1.5, false, ".f", NULL},
+    {1.5, false, "99999999999.1f", NULL},
+    {7, true, ">4d", "   7"},
+    {7, true, "<4d", "7   "},
+    {7, true, "*^5", "**7**"},
+    {7, true, "*^6d", "**7***"},
+    {-7, true, "x=5d", "-xxx7"},
+    {7, true, "=4", "   7"},
+    {7, true, "<05d", "70000"},
+    {7, true, "*<05d", "7****"},
+    {7, true, "^04", "0700"},
+    {7, true, ">>4", ">>>7"},
+    {7, true, "=+06d", "+00007"},
+    {7, true, "<-04d", "7000"},
+    {7, true, "·^5d", "··7··"},
+    {7, true, "*<", "7"},
+    {7, true, " <04d", "7   "},
+    {2.5, false, "<8.3f", "2.500   "},
+    {-2.5, false, "^+9.2f", "  -2.50  "},
+    {-2.5, false, "_=10.1f", "-______2.5"},
+    {2.5, false, "+<6.1f", "2.5+++"},
+    {2.5, false, "<+6.1f", "+2.5  "},
+    {NAN, false, "*>6.1f", "***nan"},
+    {1e16, false, "<8", "1e+16   "},
+    {7, true, "**^5", NULL},
+    {7, true, "<<<", NULL},
+    {2.5, false, "é", NULL},
+    {7, true, "{<4d", NULL},
+};
+
 static void numbers_are_written_as_in_python(void **state)
 {
     (void)state;
-    static const number_row rows[] = {
-        {20, false, "", "20.0"},           {1e16, false, "", "1e+16"},
-        {1e15, false, "", "1000000000000000.0"}, {9007199254740994, false, "", "9007199254740994.0"},
-        {1e-4, false, "", "0.0001"},       {1e-5, false, "", "1e-05"},
-        {1.5e-7, false, "", "1.5e-07"},    {-2.5, false, "", "-2.5"},
-        {-0.0, false, "", "-0.0"},         {-NAN, false, "", "nan"},
-        {-INFINITY, false, "", "-inf"},    {3, true, "", "3"},
-        {3, true, "02", "03"},             {3, true, "5d", "    3"},
-        {3, true, "+04d", "+003"},         {3, true, ".1f", "3.0"},
-        {3, true, ".2", NULL},             {.5, false, ".3", "0.5"},
-        {123.456, false, ".3", "1.23e+02"}, {9.996, false, ".3", "10.0"},
-        {3.7, false, ".1", "4e+00"},       {1.234e-5, false, ".2", "1.2e-05"},
-        {100, false, ".3", "1e+02"},       {.1, false, ".20", "0.10000000000000000555"},
-        {.91234, false, ".1%", "91.2%"},   {1.5, false, "8.2e", "1.50e+00"},
-        {-1.5, false, "08.2f", "-0001.50"}, {1.5, false, "+.1f", "+1.5"},
-        {.1, false, "6", "   0.1"},        {2.5, false, ".3G", "2.5"},
-        {1.5, false, "d", NULL},           {1.5, false, "x", NULL},
-        {1.5, false, ".f", NULL},          {1.5, false, "99999999999.1f", NULL},
-        {7, true, ">4d", "   7"},          {7, true, "<4d", "7   "},
-        {7, true, "*^5", "**7**"},         {7, true, "*^6d", "**7***"},
-        {-7, true, "x=5d", "-xxx7"},       {7, true, "=4", "   7"},
-        {7, true, "<05d", "70000"},        {7, true, "*<05d", "7****"},
-        {7, true, "^04", "0700"},          {7, true, ">>4", ">>>7"},
-        {7, true, "=+06d", "+00007"},      {7, true, "<-04d", "7000"},
-        {7, true, "·^5d", "··7··"},        {7, true, "*<", "7"},
-        {7, true, " <04d", "7   "},        {2.5, false, "<8.3f", "2.500   "},
-        {-2.5, false, "^+9.2f", "  -2.50  "}, {-2.5, false, "_=10.1f", "-______2.5"},
-        {2.5, false, "+<6.1f", "2.5+++"},  {2.5, false, "<+6.1f", "+2.5  "},
-        {NAN, false, "*>6.1f", "***nan"},  {1e16, false, "<8", "1e+16   "},
-        {7, true, "**^5", NULL},           {7, true, "<<<", NULL},
-        {2.5, false, "é", NULL},           {7, true, "{<4d", NULL},
-    };
-    assert_numbers(MU_COUNT(rows), rows);
+    assert_numbers(MU_COUNT(python_numbers), python_numbers);
 }
 
 static void flags_of_numbers_are_as_in_python(void **state)
 {
     (void)state;
     static const number_row rows[] = {
-        {7, true, "#x", "0x7"},                    {255, true, "#x", "0xff"},
-        {255, true, "#010X", "0X000000FF"},        {255, true, "#b", "0b11111111"},
-        {8, true, "#o", "0o10"},                   {255, true, "#012_x", "0x0_0000_00ff"},
-        {1234567, true, ",", "1,234,567"},         {1234567, true, "_d", "1_234_567"},
+        {7, true, "#x", "0x7"},
+        {255, true, "#x", "0xff"},
+        {255, true, "#010X", "0X000000FF"},
+        {255, true, "#b", "0b11111111"},
+        {8, true, "#o", "0o10"},
+        {255, true, "#012_x", "0x0_0000_00ff"},
+        {1234567, true, ",", "1,234,567"},
+        {1234567, true, "_d", "1_234_567"},
         {1234567, true, "_b", "1_0010_1101_0110_1000_0111"},
-        {1234, true, "08,", "0,001,234"},          {1234, true, "010,", "00,001,234"},
-        {-1234, true, "*=12,", "-******1,234"},    {1234, true, ",n", NULL},
-        {255, true, ",x", NULL},                   {255, true, "n", "255"},
-        {5, true, "zd", NULL},                     {5, true, "z.1f", "5.0"},
+        {1234, true, "08,", "0,001,234"},
+        {1234, true, "010,", "00,001,234"},
+        {-1234, true, "*=12,", "-******1,234"},
+        {1234, true, ",n", NULL},
+        {255, true, ",x", NULL},
+        {255, true, "n", "255"},
+        {5, true, "zd", NULL},
+        {5, true, "z.1f", "5.0"},
         {1234567.891, false, ",.2f", "1,234,567.89"},
-        {1234567.891, false, "_", "1_234_567.891"}, {1234567.891, false, "020,.1f", "00,000,001,234,567.9"},
-        {12345.0, false, "07_.0f", "012_345"},     {1234.5, false, ",_", NULL},
-        {1234.5, false, ",,", NULL},               {1e16, false, "#", "1.e+16"},
-        {1e16, false, ",", "1e+16"},               {2.0, false, "#.0f", "2."},
-        {2.0, false, "#.0e", "2.e+00"},            {2.0, false, "#g", "2.00000"},
-        {2.0, false, "#.3", "2.00"},               {10000000000.0, false, "#.3", "1.00e+10"},
-        {10000000000.0, false, "#.1", "1.e+10"},   {0.5, false, "#.0%", "50.%"},
-        {1234.5, false, "n", "1234.5"},            {100000.0, false, "_g", "100_000"},
-        {-0.001, false, "z.1f", "0.0"},            {-0.001, false, ".1f", "-0.0"},
-        {-0.0, false, "z", "0.0"},                 {-0.1, false, "z.1e", "-1.0e-01"},
-        {INFINITY, false, "010,", "0000000inf"},   {-INFINITY, false, "z,", "-inf"},
-        {1234.5, false, "#,%", "123,450.000000%"}, {1e22, false, ",.0f", "10,000,000,000,000,000,000,000"},
+        {1234567.891, false, "_", "1_234_567.891"},
+        {1234567.891, false, "020,.1f", "00,000,001,234,567.9"},
+        {12345.0, false, "07_.0f", "012_345"},
+        {1234.5, false, ",_", NULL},
+        {1234.5, false, ",,", NULL},
+        {1e16, false, "#", "1.e+16"},
+        {1e16, false, ",", "1e+16"},
+        {2.0, false, "#.0f", "2."},
+        {2.0, false, "#.0e", "2.e+00"},
+        {2.0, false, "#g", "2.00000"},
+        {2.0, false, "#.3", "2.00"},
+        {10000000000.0, false, "#.3", "1.00e+10"},
+        {10000000000.0, false, "#.1", "1.e+10"},
+        {0.5, false, "#.0%", "50.%"},
+        {1234.5, false, "n", "1234.5"},
+        {100000.0, false, "_g", "100_000"},
+        {-0.001, false, "z.1f", "0.0"},
+        {-0.001, false, ".1f", "-0.0"},
+        {-0.0, false, "z", "0.0"},
+        {-0.1, false, "z.1e", "-1.0e-01"},
+        {INFINITY, false, "010,", "0000000inf"},
+        {-INFINITY, false, "z,", "-inf"},
+        {1234.5, false, "#,%", "123,450.000000%"},
+        {1e22, false, ",.0f", "10,000,000,000,000,000,000,000"},
     };
     assert_numbers(MU_COUNT(rows), rows);
 }
@@ -262,9 +310,9 @@ static void values_are_compared_in_the_type_of_floats(void **state)
         double best, value, min_delta;
         bool maximized, in_f32, in_f64;
     } rows[] = {
-        {.7f, .8f, .1, true, false, true}, {.49, .54, .05, true, false, true}, {.96, .97, .01, true, true, false},
-        {.98, .96, .02, false, true, false}, {.8, .7, .1, false, false, true}, {.97, .96, .01, false, true, false},
-        {.5, .75, .25, true, false, false}, {.5, .7501, .25, true, true, true}, {.5, NAN, 0, true, false, false},
+        {.7f, .8f, .1, true, false, true},   {.49, .54, .05, true, false, true}, {.96, .97, .01, true, true, false},
+        {.98, .96, .02, false, true, false}, {.8, .7, .1, false, false, true},   {.97, .96, .01, false, true, false},
+        {.5, .75, .25, true, false, false},  {.5, .7501, .25, true, true, true}, {.5, NAN, 0, true, false, false},
     };
     for (size_t i = 0; i < 2 * MU_COUNT(rows); i++) {
         const bool in_f32 = i < MU_COUNT(rows);
@@ -273,8 +321,8 @@ static void values_are_compared_in_the_type_of_floats(void **state)
         assert_int_equal(mu_set_floatx(in_f32 ? MU_F32 : MU_F64), MU_OK);
         assert_false(mu__improved(&watched, NAN, true, 0));
         assert_true(mu__improved(&watched, best, true, 0));
-        const bool improved = mu__improved(&watched, value, rows[i % MU_COUNT(rows)].maximized,
-                                           rows[i % MU_COUNT(rows)].min_delta);
+        const bool improved =
+            mu__improved(&watched, value, rows[i % MU_COUNT(rows)].maximized, rows[i % MU_COUNT(rows)].min_delta);
         assert_int_equal(improved, in_f32 ? rows[i].in_f32 : rows[i % MU_COUNT(rows)].in_f64);
         assert_true(watched.best == (improved ? value : best));
     }
@@ -309,10 +357,7 @@ static void the_best_weights_come_back(void **state)
     }
 }
 
-static double grow(int epoch, double rate, void *arg)
-{
-    return epoch == 1 ? *(double *)arg : rate;
-}
+static double grow(int epoch, double rate, void *arg) { return epoch == 1 ? *(double *)arg : rate; }
 
 static void schedules_and_nan(void **state)
 {
@@ -368,7 +413,7 @@ static void learning_rates_are_logged(void **state)
     mu_callback *writer = mu_model_checkpoint("rate-{learning_rate:.2f}.safetensors");
     mu_history *history = train(regression(1, .5), 9, MU_CALLBACKS(scheduler, watcher, writer));
     need(history);
-    assert_int_equal(mu_history_epochs(history), 5);  // the second is the best
+    assert_int_equal(mu_history_epochs(history), 5); // the second is the best
     assert_true(is_file("rate-0.50.safetensors") && is_file("rate-0.25.safetensors"));
     mu_callback *of_batches = mu_model_checkpoint("{learning_rate}", .save_freq = 2);
     assert_null(train(regression(1, .1), 1, MU_CALLBACKS(scheduler, of_batches)));
@@ -400,7 +445,7 @@ static void event_files(void **state)
 {
     (void)state;
     need(train(regression(2, .1), 2, mu_tensorboard("a/b")));
-    need(train(regression(2, .1), 2, mu_tensorboard("a/b")));  // in the same second: a second file
+    need(train(regression(2, .1), 2, mu_tensorboard("a/b"))); // in the same second: a second file
     assert_true(is_file("a/b/train") && is_file("a/b/validation"));
     assert_null(mu_tensorboard(""));
     expect_error(MU_INVALID_ARGUMENT, "mu_tensorboard: log_dir is empty");
@@ -488,7 +533,7 @@ static void histories_have_the_last_value(void **state)
     assert_true(isnan(mu_history_last(history, "val_loss")));
     history = train(regression(1, 1e200), 3, NULL);
     need(history);
-    assert_false(isfinite(mu_history_last(history, "loss")));  // a value that is NaN is one
+    assert_false(isfinite(mu_history_last(history, "loss"))); // a value that is NaN is one
 }
 
 static mu_status see_end(const mu_logs *logs, void *arg)
@@ -589,7 +634,7 @@ static void averages_are_measured(void **state)
         last = averaging(kind, true);
         mu_history *history = train(last, 3, MU_CALLBACKS(swap, note));
         need(history);
-        assert_number(weight_of(last), swapped[2], 1e-12);  // the end of training leaves the averages there
+        assert_number(weight_of(last), swapped[2], 1e-12); // the end of training leaves the averages there
         assert_true(fabs(swapped[0] - plain[0]) > 1e-3);
         note = mu_callback_new(.on_epoch_end = note_weight, .arg = within);
         history = train(averaging(kind, true), 3, MU_CALLBACKS(mu_swap_ema_weights(), note));
@@ -604,17 +649,26 @@ static void averages_are_measured(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(checkpoints_have_values_in_their_names), MODEL_TEST(checkpoints_hold_whole_models),
-        MODEL_TEST(numbers_are_written_as_in_python), MODEL_TEST(flags_of_numbers_are_as_in_python),
+        MODEL_TEST(checkpoints_have_values_in_their_names),
+        MODEL_TEST(checkpoints_hold_whole_models),
+        MODEL_TEST(numbers_are_written_as_in_python),
+        MODEL_TEST(flags_of_numbers_are_as_in_python),
         MODEL_TEST(steps_are_counted_over_calls),
-        MODEL_TEST(steps_are_counted_in_loops), MODEL_TEST(a_rate_of_float32_is_the_least),
-        MODEL_TEST(epochs_without_validation_do_not_count), MODEL_TEST(best_checkpoints),
-        MODEL_TEST(the_best_weights_come_back), MODEL_TEST(schedules_and_nan),
-        MODEL_TEST(learning_rates_are_logged), MODEL_TEST(wrong_options),
+        MODEL_TEST(steps_are_counted_in_loops),
+        MODEL_TEST(a_rate_of_float32_is_the_least),
+        MODEL_TEST(epochs_without_validation_do_not_count),
+        MODEL_TEST(best_checkpoints),
+        MODEL_TEST(the_best_weights_come_back),
+        MODEL_TEST(schedules_and_nan),
+        MODEL_TEST(learning_rates_are_logged),
+        MODEL_TEST(wrong_options),
         MODEL_TEST(rates_that_cannot_be_set_are_refused),
-        MODEL_TEST(event_files), MODEL_TEST(hooks_of_every_call),
-        MODEL_TEST(values_are_compared_in_the_type_of_floats), MODEL_TEST(histories_have_the_last_value),
-        MODEL_TEST(the_end_of_training_has_values), MODEL_TEST(names_in_csv_files_are_quoted),
+        MODEL_TEST(event_files),
+        MODEL_TEST(hooks_of_every_call),
+        MODEL_TEST(values_are_compared_in_the_type_of_floats),
+        MODEL_TEST(histories_have_the_last_value),
+        MODEL_TEST(the_end_of_training_has_values),
+        MODEL_TEST(names_in_csv_files_are_quoted),
         MODEL_TEST(events_without_fit_or_optimizer),
         MODEL_TEST(averages_are_measured),
     };

@@ -21,12 +21,9 @@ static mu_model *small_model(void)
     return model;
 }
 
-static mu_dataset *small_data(void)
-{
-    return rows_and_classes(20, 4, 3, 6);
-}
+static mu_dataset *small_data(void) { return rows_and_classes(20, 4, 3, 6); }
 
-#define QUIET .verbose = MU_VERBOSE_SILENT
+#define QUIET      .verbose = MU_VERBOSE_SILENT
 #define WATCH(...) MU_CALLBACKS(mu_callback_new(__VA_ARGS__))
 
 static void check_fit(const mu_history *history)
@@ -62,8 +59,8 @@ static mu_status train_the_model(const mu_logs *logs, void *arg)
     if (n->depth > 0)
         return MU_OK;
     n->depth++;
-    check_fit(mu_fit(logs->model, small_data(), QUIET,
-                     .callbacks = WATCH(.on_batch_end = train_the_model, .arg = arg)));
+    check_fit(
+        mu_fit(logs->model, small_data(), QUIET, .callbacks = WATCH(.on_batch_end = train_the_model, .arg = arg)));
     n->calls++;
     n->depth--;
     return mu_error_code();

@@ -16,7 +16,7 @@
 
 #define FOLDER "muster-test-checkpoints"
 #define BACKUP FOLDER "/backup.safetensors"
-enum { EPOCHS = 4, STEPS = 7 };  // 53 rows in batches of 8
+enum { EPOCHS = 4, STEPS = 7 }; // 53 rows in batches of 8
 
 static void remove_folder(void)
 {
@@ -50,8 +50,8 @@ static mu_model *begin(int replicas)
 }
 
 typedef struct breaking {
-    int64_t at;  // steps until it breaks off
-    int signal;  // that is raised; 0: the callback fails
+    int64_t at; // steps until it breaks off
+    int signal; // that is raised; 0: the callback fails
 } breaking;
 
 static mu_status count_down(const mu_logs *logs, void *arg)

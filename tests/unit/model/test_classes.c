@@ -5,7 +5,7 @@
 #include "model/training/training.h"
 #include "model_test.h"
 
-#define ROWS 22
+#define ROWS    22
 #define OUTPUTS 3
 
 static mu_tensor *bits(uint64_t seed)
@@ -14,10 +14,7 @@ static mu_tensor *bits(uint64_t seed)
     return mu_cast(mu_greater(random, mu_constant(MU_F64, 0)), MU_F64);
 }
 
-static mu_tensor *shares(uint64_t seed)
-{
-    return mu_sigmoid(numbers(2, (int64_t[]){ROWS, OUTPUTS}, seed));
-}
+static mu_tensor *shares(uint64_t seed) { return mu_sigmoid(numbers(2, (int64_t[]){ROWS, OUTPUTS}, seed)); }
 
 static mu_items *all_metrics(void)
 {
@@ -111,7 +108,7 @@ static double *trained_on(int replicas, loss_maker *make, const char *reduction,
     if (!history)
         fail_msg("%s", mu_error_message());
     double *all = weights_of(model, n);
-    all[(*n)++] = mu_history_last(history, "loss");  // weights_of has room for one more
+    all[(*n)++] = mu_history_last(history, "loss"); // weights_of has room for one more
     return all;
 }
 
@@ -128,7 +125,7 @@ static void reductions_on_uneven_replicas(void **state)
         const char *reduction = reductions[i / 16];
         int64_t n, m;
         if (make == tversky_of_columns && (masked || weighted))
-            continue;  // its losses are of columns, which neither masks nor weights are of
+            continue; // its losses are of columns, which neither masks nor weights are of
         double *wanted = trained_on(1, make, reduction, masked, weighted, &n);
         for (int replicas = 2; replicas <= 3; replicas++) {
             double *seen = trained_on(replicas, make, reduction, masked, weighted, &m);
@@ -184,8 +181,8 @@ static void nothing_is_divided_by_zero(void **state)
         assert_true(isfinite(doubles(mu_at(gradients, 1))[i]));
     }
     mu_loss *never = mu_sparse_categorical_crossentropy_loss(.from_logits = true, .ignore_class = -1);
-    mu_tensor *one = mu_slice(labels, (int64_t[]){0}, (int64_t[]){1}), *row = mu_slice(logits, (int64_t[]){0, 0},
-                                                                                       (int64_t[]){1, 3});
+    mu_tensor *one = mu_slice(labels, (int64_t[]){0}, (int64_t[]){1}),
+              *row = mu_slice(logits, (int64_t[]){0, 0}, (int64_t[]){1, 3});
     assert_true(doubles(mu_loss_call(never, one, row))[0] > 0);
 }
 
@@ -298,7 +295,7 @@ static void ctc_of_too_many_labels_is_infinite(void **state)
 {
     (void)state;
     mu_tensor *labels = mu_ones(MU_I64, 2, (int64_t[]){2, 3}), *logits = numbers(3, (int64_t[]){2, 4, 3}, 1);
-    mu_tensor *losses = mu_loss_call(mu_ctc_loss(), labels, logits);  // three equal labels need two blanks: 5 moments
+    mu_tensor *losses = mu_loss_call(mu_ctc_loss(), labels, logits); // three equal labels need two blanks: 5 moments
     assert_true(isinf(mu_tensor_item(losses, 0)) && isinf(mu_tensor_item(losses, 1)));
 }
 
@@ -335,7 +332,7 @@ static void class_numbers_in_floats(void **state)
         assert_true(mu_tensor_item(of_parts, i) == mu_tensor_item(expected, i));
         assert_true(mu_tensor_item(of_column, i) == mu_tensor_item(expected, i));
     }
-    assert_null(mu_loss_call(loss, scores, scores));  // one-hot labels are no class numbers
+    assert_null(mu_loss_call(loss, scores, scores)); // one-hot labels are no class numbers
     expect_error(MU_INVALID_ARGUMENT, "for one-hot labels use the categorical cross-entropy");
 }
 
@@ -364,9 +361,8 @@ static void regularizers_and_initializers(void **state)
         assert_true(mu_tensor_item(eye, i) == (i == 0 || i == 4));
     assert_null(initial("identity", MU_F64, row));
     expect_error(MU_INVALID_ARGUMENT, "the initializer 'identity' makes matrices, and a weight has shape [3]");
-    assert_null(mu_layer_from_config(
-        "{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"kernel_initializer\": {\"class_name\": "
-        "\"RandomNormal\", \"config\": {\"stddev\": -0.5}}}}"));
+    assert_null(mu_layer_from_config("{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"kernel_initializer\": "
+                                     "{\"class_name\": \"RandomNormal\", \"config\": {\"stddev\": -0.5}}}}"));
     expect_error(MU_INVALID_ARGUMENT, "mu_random_normal_initializer: stddev is -0.5; it must be 0 or more");
     assert_null(mu_layer_from_config(
         "{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"kernel_initializer\": \"nice\"}}"));
@@ -401,13 +397,21 @@ static void functions_of_the_program(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(one_result_on_any_number_of_replicas), MODEL_TEST(reductions_on_uneven_replicas),
-        MODEL_TEST(several_results), MODEL_TEST(options_are_checked), MODEL_TEST(nothing_is_divided_by_zero),
+        MODEL_TEST(one_result_on_any_number_of_replicas),
+        MODEL_TEST(reductions_on_uneven_replicas),
+        MODEL_TEST(several_results),
+        MODEL_TEST(options_are_checked),
+        MODEL_TEST(nothing_is_divided_by_zero),
         MODEL_TEST(given_thresholds_are_listed),
-        MODEL_TEST(the_name_of_several_losses_chooses), MODEL_TEST(logits_are_those_of_the_axis),
-        MODEL_TEST(shapes_are_checked), MODEL_TEST(ctc_of_too_many_labels_is_infinite), MODEL_TEST(ignored_class),
-        MODEL_TEST(class_numbers_in_floats), MODEL_TEST(crossentropy_of_probabilities),
-        MODEL_TEST(regularizers_and_initializers), MODEL_TEST(functions_of_the_program),
+        MODEL_TEST(the_name_of_several_losses_chooses),
+        MODEL_TEST(logits_are_those_of_the_axis),
+        MODEL_TEST(shapes_are_checked),
+        MODEL_TEST(ctc_of_too_many_labels_is_infinite),
+        MODEL_TEST(ignored_class),
+        MODEL_TEST(class_numbers_in_floats),
+        MODEL_TEST(crossentropy_of_probabilities),
+        MODEL_TEST(regularizers_and_initializers),
+        MODEL_TEST(functions_of_the_program),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,10 +15,7 @@ static mu_model *small_model(int replicas, mu_layer *first)
     return model;
 }
 
-static mu_dataset *small_data(void)
-{
-    return rows_and_classes(20, 4, 3, 6);
-}
+static mu_dataset *small_data(void) { return rows_and_classes(20, 4, 3, 6); }
 
 static mu_history *need(mu_history *history)
 {
@@ -54,7 +51,7 @@ static void history_holds_every_epoch(void **state)
 typedef struct seen {
     int begins, epochs_begun, batches, epochs_ended, ends;
     int64_t last_step;
-    int stop_batch, stop_epoch, fail_batch;  // -1: never
+    int stop_batch, stop_epoch, fail_batch; // -1: never
     double losses[100];
     mu_variable *watched;
 } seen;
@@ -135,8 +132,8 @@ static void training_stops_when_asked(void **state)
     assert_int_equal(batch.batches, 3);
     assert_int_equal(batch.epochs_ended, 1);
     assert_int_equal(batch.ends, 1);
-    mu_history *history = FIT(small_model(2, mu_dense(4)), small_data(), .epochs = 5,
-                              .callbacks = MU_CALLBACKS(watch(&epoch)));
+    mu_history *history =
+        FIT(small_model(2, mu_dense(4)), small_data(), .epochs = 5, .callbacks = MU_CALLBACKS(watch(&epoch)));
     assert_int_equal(mu_history_epochs(history), 2);
 }
 
@@ -175,11 +172,14 @@ static void steps_and_epochs_are_limited(void **state)
 static void data_that_end_begin_anew(void **state)
 {
     (void)state;
-    static const struct { int64_t steps; int batches; } cases[] = {{3, 3 + 1 + 3}, {2, 2 + 2 + 2}, {4, 12}, {9, 12}};
+    static const struct {
+        int64_t steps;
+        int batches;
+    } cases[] = {{3, 3 + 1 + 3}, {2, 2 + 2 + 2}, {4, 12}, {9, 12}};
     for (size_t i = 0; i < MU_COUNT(cases); i++) {
         seen s = {0};
-        mu_history *history = FIT(small_model(2, mu_dense(4)), small_data(), .epochs = 3, .steps_per_epoch =
-                                      cases[i].steps, .callbacks = MU_CALLBACKS(watch(&s)));
+        mu_history *history = FIT(small_model(2, mu_dense(4)), small_data(), .epochs = 3,
+                                  .steps_per_epoch = cases[i].steps, .callbacks = MU_CALLBACKS(watch(&s)));
         assert_int_equal(mu_history_epochs(history), 3);
         assert_int_equal(s.batches, cases[i].batches);
         assert_int_equal(s.epochs_ended, 3);
@@ -358,7 +358,8 @@ int main(void)
         MODEL_TEST(callbacks_see_everything),
         MODEL_TEST(training_stops_when_asked),
         MODEL_TEST(failing_callbacks_end_the_training),
-        MODEL_TEST(steps_and_epochs_are_limited), MODEL_TEST(data_that_end_begin_anew),
+        MODEL_TEST(steps_and_epochs_are_limited),
+        MODEL_TEST(data_that_end_begin_anew),
         MODEL_TEST(validation_after_listed_epochs),
         MODEL_TEST(validation_data_keep_their_elements),
         MODEL_TEST(untraceable_models_are_not_tried),

@@ -104,7 +104,8 @@ static void several_inputs_and_outputs_are_fitted(void **state)
                                 .loss = MU_LOSSES(mu_mean_squared_error_loss(), classes_loss),
                                 .loss_weights = (double[]){.5, 2}, .n_loss_weights = 2,
                                 .metrics = MU_METRICS(mu_accuracy()), .metric_outputs = (int[]){1},
-                                .n_metric_outputs = 1), MU_OK);
+                                .n_metric_outputs = 1),
+                     MU_OK);
     mu_value *x = mu_list(numbers(2, (int64_t[]){20, 3}, 1), numbers(2, (int64_t[]){20, 2}, 2), MU_END);
     mu_value *y = mu_list(numbers(2, (int64_t[]){20, 1}, 3), classes(20, 3, 4), MU_END);
     mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, y, MU_END)), 5);
@@ -116,8 +117,8 @@ static void several_inputs_and_outputs_are_fitted(void **state)
     mu_value *guess = mu_call_values(model, .inputs = x);
     mu_tensor *squares = mu_loss_call(mu_mean_squared_error_loss(), mu_at(y, 0), mu_at(guess, 0));
     mu_tensor *entropy = mu_loss_call(classes_loss, mu_at(y, 1), mu_at(guess, 1));
-    const double wanted = .5 * mu_scalar(mu_reduce_mean(squares, MU_ALL_AXES)) +
-                          2 * mu_scalar(mu_reduce_mean(entropy, MU_ALL_AXES));
+    const double wanted =
+        .5 * mu_scalar(mu_reduce_mean(squares, MU_ALL_AXES)) + 2 * mu_scalar(mu_reduce_mean(entropy, MU_ALL_AXES));
     assert_number(mu_history_last(measured, "loss"), wanted, 1e-12);
     assert_true(mu_history_last(measured, "dense_2_accuracy") >= 0);
 }
@@ -199,8 +200,8 @@ static void masks_reach_layers_and_losses(void **state)
     const int64_t words[] = {1, 2, 0, 3, 0, 0};
     mu_tensor *x = mu_tensor_new(MU_I64, 2, (int64_t[]){2, 3}, words);
     const double *seen = doubles(need(mu_call(model, x)));
-    mu_tensor *table = mu_variable_read(mu_layer_weight(mu_value_count(mu_model_weights(model)) == 1
-                                                            ? model->sublayers.items[0] : NULL, "embeddings"));
+    mu_tensor *table = mu_variable_read(
+        mu_layer_weight(mu_value_count(mu_model_weights(model)) == 1 ? model->sublayers.items[0] : NULL, "embeddings"));
     const double *rows = doubles(table);
     const double wanted[] = {(rows[2] + rows[4]) / 2, (rows[3] + rows[5]) / 2, rows[6], rows[7]};
     assert_near(seen, wanted, 4, 1e-14);
@@ -225,8 +226,8 @@ static void sample_weights_count(void **state)
     mu_compile(model, .loss = mu_mean_squared_error_loss());
     mu_tensor *x = numbers(2, (int64_t[]){4, 2}, 1), *y = numbers(2, (int64_t[]){4, 1}, 2);
     mu_value *all = mu_list(x, y, vector(4, (double[]){1, 0, 3, .5}), MU_END);
-    mu_history *measured = mu_evaluate(model, mu_dataset_batch(mu_dataset_from_tensor_slices(all), 4),
-                                       .verbose = MU_VERBOSE_SILENT);
+    mu_history *measured =
+        mu_evaluate(model, mu_dataset_batch(mu_dataset_from_tensor_slices(all), 4), .verbose = MU_VERBOSE_SILENT);
     assert_non_null(measured);
     const double *guess = doubles(need(mu_call(model, x))), *labels = doubles(y), weights[] = {1, 0, 3, .5};
     double sum = 0;
@@ -240,12 +241,13 @@ static void sample_weights_count(void **state)
 static void configurations_come_back(void **state)
 {
     (void)state;
-    mu_model *model = mu_sequential(
-        mu_input_layer({8, 8, 3}), mu_conv2d(4, .kernel_size_per_axis = {3, 1}, .padding = "same",
-                                                   .activation = "gelu"),
-        mu_batch_normalization(.momentum = .8, .no_scale = true), mu_max_pool2d(3, .strides = 2), mu_flatten(),
-        mu_dropout(.25, .seed = 7), mu_dense(2, .no_bias = true, .kernel_regularizer = mu_l1_l2(.1, .2),
-                                             .kernel_initializer = "he_normal", .name = "head"));
+    mu_model *model =
+        mu_sequential(mu_input_layer({8, 8, 3}),
+                      mu_conv2d(4, .kernel_size_per_axis = {3, 1}, .padding = "same", .activation = "gelu"),
+                      mu_batch_normalization(.momentum = .8, .no_scale = true), mu_max_pool2d(3, .strides = 2),
+                      mu_flatten(), mu_dropout(.25, .seed = 7),
+                      mu_dense(2, .no_bias = true, .kernel_regularizer = mu_l1_l2(.1, .2),
+                               .kernel_initializer = "he_normal", .name = "head"));
     const char *text = mu_layer_config(model);
     assert_non_null(text);
     mu_layer *again = mu_layer_from_config(text);
@@ -303,8 +305,8 @@ static mu_model *given_masks_model(void)
     mu_tensor *x = mu_input({5, 3}, .name = "x"), *mask = mu_input({5}, .dtype = MU_BOOL, .name = "kept");
     mu_tensor *last = mu_call(mu_lstm(2, .name = "reader"), x, .mask = mask);
     mu_value *none = mu_list_of(0, NULL);
-    mu_tensor *seen = mu_call(mu_multi_head_attention(1, 2, .name = "attention"),
-                              .inputs = mu_list(x, x, x, MU_END), .masks = mu_list(mask, none, mask, MU_END));
+    mu_tensor *seen = mu_call(mu_multi_head_attention(1, 2, .name = "attention"), .inputs = mu_list(x, x, x, MU_END),
+                              .masks = mu_list(mask, none, mask, MU_END));
     mu_model *model = mu_model_new(.inputs = mu_list(x, mask, MU_END), .outputs = mu_list(last, seen, MU_END));
     if (!model)
         fail_msg("%s", mu_error_message());
@@ -356,10 +358,9 @@ static void given_masks_are_kept(void **state)
     mu_tensor *x = numbers(3, (int64_t[]){2, 5, 3}, 1);
     mu_tensor *mask = mu_tensor_new(MU_BOOL, 2, (int64_t[]){2, 5}, (bool[]){1, 1, 0, 1, 0, 1, 0, 0, 0, 0});
     mu_value *inputs = mu_list(x, mask, MU_END), *none = mu_list_of(0, NULL);
-    mu_tensor *wanted[] = {
-        need(mu_call(mu_model_layer(model, "reader"), x, .mask = mask)),
-        need(mu_call(mu_model_layer(model, "attention"), .inputs = mu_list(x, x, x, MU_END),
-                     .masks = mu_list(mask, none, mask, MU_END)))};
+    mu_tensor *wanted[] = {need(mu_call(mu_model_layer(model, "reader"), x, .mask = mask)),
+                           need(mu_call(mu_model_layer(model, "attention"), .inputs = mu_list(x, x, x, MU_END),
+                                        .masks = mu_list(mask, none, mask, MU_END)))};
     assert_outputs(model, inputs, wanted);
     mu_model *again = mu_layer_from_config(mu_layer_config(model));
     if (!again)
@@ -368,7 +369,8 @@ static void given_masks_are_kept(void **state)
     assert_int_equal(mu_value_count(weights), mu_value_count(copies));
     for (int i = 0; i < mu_value_count(weights); i++)
         assert_int_equal(mu_variable_assign(mu_value_variable(mu_value_at(copies, i)),
-                                            mu_variable_read(mu_value_variable(mu_value_at(weights, i)))), MU_OK);
+                                            mu_variable_read(mu_value_variable(mu_value_at(weights, i)))),
+                         MU_OK);
     assert_outputs(again, inputs, wanted);
 }
 
@@ -393,7 +395,7 @@ static void embeddings_are_reversed(void **state)
         if (!model)
             fail_msg("%s", mu_error_message());
         assert_int_equal(mu_value_count(mu_model_weights(model)), 3 + apart);
-        if (!apart)                               // else the gradient of the first table is slices
+        if (!apart) // else the gradient of the first table is slices
             check_gradients(model, ids);
         const mu_shape shape = mu_tensor_shape(mu_call(model, ids));
         assert_true(shape.rank == 3 && shape.dims[0] == 3 && shape.dims[1] == 2 && shape.dims[2] == 5);
@@ -404,8 +406,8 @@ static void embeddings_are_reversed(void **state)
     }
     assert_null(mu_call(mu_dense(2, .name = "d"), numbers(2, (int64_t[]){2, 3}, 1), .reverse = true));
     expect_error(MU_INVALID_ARGUMENT, "layer 'd' is called with .reverse, but a Dense has no reverse");
-    assert_null(mu_call(mu_reversible_embedding(5, 3, .name = "e"), mu_ones(MU_I64, 2, (int64_t[]){2, 3}),
-                        .reverse = true));
+    assert_null(
+        mu_call(mu_reversible_embedding(5, 3, .name = "e"), mu_ones(MU_I64, 2, (int64_t[]){2, 3}), .reverse = true));
     expect_error(MU_INVALID_ARGUMENT, "layer 'e' is called with .reverse on int64; it must be a float type");
     assert_null(mu_reversible_embedding(5, 3, .reverse_dtype = "int32"));
     expect_error(MU_INVALID_ARGUMENT, "reverse_dtype is 'int32'");
@@ -471,7 +473,7 @@ static void calls_keep_their_mode(void **state)
     mu_model *model = always_drops();
     for (int read = 0; read < 3; read++) {
         const double *once = doubles(need(mu_call(model, ones)));
-        bool twofold = true;  // what one dropout keeps is doubled, two would have left zeros and fours
+        bool twofold = true; // what one dropout keeps is doubled, two would have left zeros and fours
         for (int i = 0; i < 320; i++)
             twofold &= once[i] == 0 || once[i] == 2;
         assert_true(twofold);
@@ -498,8 +500,8 @@ static mu_value *call_attribute(mu_layer *layer, mu_value *inputs, const mu_call
 static void wrapped_calls_keep_their_mode(void **state)
 {
     (void)state;
-    mu_tensor *ones = mu_ones(mu__floatx(), 2, (int64_t[]){8, 40}), *steps = mu_ones(mu__floatx(), 3,
-                                                                                     (int64_t[]){8, 2, 40});
+    mu_tensor *ones = mu_ones(mu__floatx(), 2, (int64_t[]){8, 40}),
+              *steps = mu_ones(mu__floatx(), 3, (int64_t[]){8, 2, 40});
     mu_layer *own = mu_layer_new("own", .call = call_attribute);
     mu_model *subclassed = mu_model_subclass("subclassed", .call = call_attribute);
     assert_int_equal(mu_layer_set_attribute(own, "inside", always_drops()), MU_OK);
@@ -517,7 +519,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         MODEL_TEST(residual_computes),
-        MODEL_TEST(calls_keep_their_mode), MODEL_TEST(wrapped_calls_keep_their_mode),
+        MODEL_TEST(calls_keep_their_mode),
+        MODEL_TEST(wrapped_calls_keep_their_mode),
         MODEL_TEST(embeddings_are_reversed),
         MODEL_TEST(residual_trains_alike_on_replicas),
         MODEL_TEST(layers_are_shared),
@@ -529,7 +532,8 @@ int main(void)
         MODEL_TEST(a_last_axis_of_one_is_fitted),
         MODEL_TEST(given_masks_are_kept),
         MODEL_TEST(sample_weights_count),
-        MODEL_TEST(configurations_come_back), MODEL_TEST(calls_of_nested_models_are_counted_as_in_keras),
+        MODEL_TEST(configurations_come_back),
+        MODEL_TEST(calls_of_nested_models_are_counted_as_in_keras),
         MODEL_TEST(wrong_models_are_refused),
         MODEL_TEST(outputs_in_a_map_are_met_by_key),
     };

@@ -25,11 +25,18 @@ static void spatial_gradients_match_differences(void **state)
         {mu_depthwise_conv1d(3, .depth_multiplier = 2), line},
         {mu_separable_conv1d(3, 3, .strides = 2), line},
         {mu_separable_conv2d(3, 2), image},
-        {mu_max_pool1d(), line}, {mu_average_pool3d(), volume}, {mu_global_max_pool1d(), line},
-        {mu_global_average_pool3d(), volume}, {mu_adaptive_max_pool2d(3), image},
-        {mu_adaptive_average_pool1d(3), line}, {mu_up_sampling1d(), line}, {mu_up_sampling3d(), volume},
+        {mu_max_pool1d(), line},
+        {mu_average_pool3d(), volume},
+        {mu_global_max_pool1d(), line},
+        {mu_global_average_pool3d(), volume},
+        {mu_adaptive_max_pool2d(3), image},
+        {mu_adaptive_average_pool1d(3), line},
+        {mu_up_sampling1d(), line},
+        {mu_up_sampling3d(), volume},
         {mu_up_sampling2d(.factor_per_axis = {1, 3}, .interpolation = "bilinear"), image},
-        {mu_zero_padding3d(), volume}, {mu_cropping2d(1), image}, {mu_cropping1d(.cropping_per_side = {2, 0}), line},
+        {mu_zero_padding3d(), volume},
+        {mu_cropping2d(1), image},
+        {mu_cropping1d(.cropping_per_side = {2, 0}), line},
     };
     for (size_t i = 0; i < MU_COUNT(rows); i++)
         check_gradients(mu_sequential(mu_dense(4, .activation = "tanh"), rows[i].layer), rows[i].x);
@@ -40,12 +47,15 @@ static void other_gradients_match_differences(void **state)
     (void)state;
     mu_tensor *line = numbers(3, (int64_t[]){2, 7, 4}, 1);
     mu_layer *const layers[] = {
-        mu_relu_layer(.max_value = .5, .negative_slope = .25, .threshold = .125), mu_prelu(.shared_axes = {1}),
-        mu_unit_normalization(), mu_layer_normalization(.gamma_initializer = "random_normal"),
+        mu_relu_layer(.max_value = .5, .negative_slope = .25, .threshold = .125),
+        mu_prelu(.shared_axes = {1}),
+        mu_unit_normalization(),
+        mu_layer_normalization(.gamma_initializer = "random_normal"),
         mu_einsum_dense("abc,cde->abde", {MU_UNKNOWN, 2, 3}, .bias_axes = "e"),
         mu_einsum_dense("ab...,bc->ac...", {5}, .bias_axes = "c"),
         mu_layer_normalization(.axes = (int[]){1, 2}, .n_axes = 2, .gamma_initializer = "random_normal"),
-        mu_rms_normalization(.axes = (int[]){1}, .n_axes = 1), mu_batch_normalization(.axis = 1),
+        mu_rms_normalization(.axes = (int[]){1}, .n_axes = 1),
+        mu_batch_normalization(.axis = 1),
         mu_group_normalization(.groups = 7, .axis = 1, .gamma_initializer = "random_normal"),
     };
     for (size_t i = 0; i < MU_COUNT(layers); i++)
@@ -143,8 +153,8 @@ static void axes_and_moments_are_checked(void **state)
     expect_error(MU_INVALID_ARGUMENT, ".axis is -3; it must lie from 1 to 2");
     assert_null(mu_normalization(.mean = (double[]){1}, .n_mean = 1));
     expect_error(MU_INVALID_ARGUMENT, "1 numbers in .mean and 0 in .variance; give both");
-    mu_layer *given = mu_normalization(.mean = (double[]){1, 2}, .n_mean = 2, .variance = (double[]){1, 1},
-                                       .n_variance = 2);
+    mu_layer *given =
+        mu_normalization(.mean = (double[]){1, 2}, .n_mean = 2, .variance = (double[]){1, 1}, .n_variance = 2);
     assert_null(mu_call(given, x));
     expect_error(MU_INVALID_ARGUMENT, ".mean has 2 numbers, and the input [?, 6, 4] has 4 along .axes");
     REFUSED_STATUS(mu_adapt(given, x), MU_INVALID_ARGUMENT, "was given its .mean and .variance");
@@ -170,9 +180,9 @@ static void masks_of_softmax(void **state)
 static void noise_has_its_moments(void **state)
 {
     (void)state;
-    mu_tensor *twos = mu_fill(MU_F64, 2, (int64_t[]){200, 200}, 2), *normal =
-        mu_stateless_random_normal(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){3, 4}), MU_F64, 2,
-                                   (int64_t[]){200, 200});
+    mu_tensor *twos = mu_fill(MU_F64, 2, (int64_t[]){200, 200}, 2),
+              *normal = mu_stateless_random_normal(mu_tensor_new(MU_I64, 1, (int64_t[]){2}, (int64_t[]){3, 4}), MU_F64,
+                                                   2, (int64_t[]){200, 200});
     const struct {
         mu_layer *layer;
         mu_tensor *x;
@@ -265,8 +275,8 @@ static void wrong_equations_are_refused(void **state)
 {
     (void)state;
     mu_tensor *x = numbers(3, (int64_t[]){2, 3, 4}, 1);
-    static const char *const wrong[] = {"ab,bc", "ab->ab", "...ab,bc->ac", "a1,bc->ac", "ab...,bc->...ac", "",
-                                        "ab,bc->ac,"};
+    static const char *const wrong[] = {"ab,bc",           "ab->ab", "...ab,bc->ac", "a1,bc->ac",
+                                        "ab...,bc->...ac", "",       "ab,bc->ac,"};
     for (size_t i = 0; i < MU_COUNT(wrong); i++) {
         assert_null(mu_einsum_dense(wrong[i], {5}));
         expect_error(MU_INVALID_ARGUMENT, "the equation is");
@@ -388,9 +398,11 @@ int main(void)
         MODEL_TEST(spatial_gradients_match_differences),
         MODEL_TEST(other_gradients_match_differences),
         MODEL_TEST(dropout_takes_whole_channels),
-        MODEL_TEST(noise_has_its_moments), MODEL_TEST(dropout_draws_in_a_shape),
+        MODEL_TEST(noise_has_its_moments),
+        MODEL_TEST(dropout_draws_in_a_shape),
         MODEL_TEST(dropped_infinities_are_zero),
-        MODEL_TEST(axes_and_moments_are_checked), MODEL_TEST(masks_of_softmax),
+        MODEL_TEST(axes_and_moments_are_checked),
+        MODEL_TEST(masks_of_softmax),
         MODEL_TEST(noise_in_a_trace),
         MODEL_TEST(wrong_equations_are_refused),
         MODEL_TEST(wrong_pairs_are_refused),

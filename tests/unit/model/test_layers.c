@@ -48,8 +48,8 @@ static void conv_and_pools_compute(void **state)
     assert_near(doubles(call(mu_sequential(mu_average_pool2d(2)), x, false)), (double[]){2.5, 4.5, 10.5, 12.5}, 4, 0);
     mu_tensor *same = call(mu_sequential(mu_max_pool2d(3, .strides = 2, .padding = "same")), x, false);
     assert_near(doubles(same), (double[]){10, 11, 14, 15}, 4, 0);
-    mu_model *wide = mu_sequential(
-        mu_conv2d(4, .kernel_size_per_axis = {3, 1}, .strides = 2, .padding = "same"), mu_flatten());
+    mu_model *wide =
+        mu_sequential(mu_conv2d(4, .kernel_size_per_axis = {3, 1}, .strides = 2, .padding = "same"), mu_flatten());
     mu_tensor *flat = call(wide, x, false);
     assert_int_equal(mu_tensor_dim(flat, 1), 2 * 2 * 4);
     assert_int_equal(mu_model_parameters(wide), 3 * 1 * 4 + 4);
@@ -86,8 +86,8 @@ static void masked_steps_count_once(void **state)
     mu_tensor *mask = mu_tensor_new(MU_I32, 2, (int64_t[]){2, 3}, (int32_t[]){2, 2, 0, 5, -1, 2});
     mu_tensor *y[2];
     for (int as_bool = 0; as_bool < 2; as_bool++)
-        y[as_bool] = mu_call(mu_batch_normalization(), x, .training = true,
-                             .mask = as_bool ? mu_cast(mask, MU_BOOL) : mask);
+        y[as_bool] =
+            mu_call(mu_batch_normalization(), x, .training = true, .mask = as_bool ? mu_cast(mask, MU_BOOL) : mask);
     assert_near(doubles(y[0]), doubles(y[1]), 24, 0);
 }
 
@@ -98,7 +98,7 @@ static void batch_normalization_computes(void **state)
     mu_tensor *x = mu_tensor_new(MU_F64, 2, (int64_t[]){2, 2}, (double[]){1, 10, 3, 30});
     assert_near(doubles(call(model, x, true)), (double[]){-1, -1, 1, 1}, 4, 1e-14);
     int64_t n;
-    double *weights = weights_of(model, &n);  // gamma, beta, moving mean, moving variance
+    double *weights = weights_of(model, &n); // gamma, beta, moving mean, moving variance
     assert_int_equal(n, 8);
     assert_near(weights, (double[]){1, 1, 0, 0, .5, 5, 1, 25.75}, 8, 1e-14);
     free(weights);
@@ -165,9 +165,10 @@ static void gradients_match_differences(void **state)
     check_gradients(
         mu_sequential(mu_conv2d(3, 3, .activation = "tanh"), mu_average_pool2d(2), mu_flatten(), mu_dense(2)), images);
     check_gradients(mu_sequential(mu_conv2d(4, 3, .padding = "same", .strides = 2, .groups = 2), mu_max_pool2d(2),
-                                  mu_flatten(), mu_dense(2, .activation = "exponential")), images);
-    static const char *const names[] = {"celu", "glu", "hard_tanh", "hard_shrink", "soft_shrink", "tanh_shrink",
-                                        "squareplus", "sparse_plus", "sparse_sigmoid"};
+                                  mu_flatten(), mu_dense(2, .activation = "exponential")),
+                    images);
+    static const char *const names[] = {"celu",        "glu",        "hard_tanh",   "hard_shrink",   "soft_shrink",
+                                        "tanh_shrink", "squareplus", "sparse_plus", "sparse_sigmoid"};
     for (size_t i = 0; i < MU_COUNT(names); i++)
         check_gradients(mu_sequential(mu_dense(6), mu_activation(names[i])), rows);
 }
@@ -188,9 +189,10 @@ static void names_and_summary(void **state)
     rewind(out);
     text[fread(text, 1, sizeof text - 1, out)] = 0;
     fclose(out);
-    static const char *const parts[] = {"conv2d (Conv2D)", "(None, 3, 3, 2)", "dense (Dense)", "dense_1 (Dense)",
-                                        "dense_2 (Dense)", "0 (unbuilt)", " Total params: 127 (",
-                                        " Trainable params: 121 (", " Non-trainable params: 6 ("};
+    static const char *const parts[] = {
+        "conv2d (Conv2D)",      "(None, 3, 3, 2)",          "dense (Dense)",
+        "dense_1 (Dense)",      "dense_2 (Dense)",          "0 (unbuilt)",
+        " Total params: 127 (", " Trainable params: 121 (", " Non-trainable params: 6 ("};
     for (size_t i = 0; i < MU_COUNT(parts); i++)
         if (!strstr(text, parts[i]))
             fail_msg("no \"%s\" in:\n%s", parts[i], text);
@@ -251,7 +253,7 @@ static void summary_of_long_names(void **state)
         for (const char *at = line; at < strchr(line, '\n'); at++)
             n += *at == 'q';
     }
-    assert_int_equal(n, 20);                      // the width of its column without the ellipsis
+    assert_int_equal(n, 20); // the width of its column without the ellipsis
     assert_non_null(strstr(text, "qqqq…"));
 }
 
@@ -279,9 +281,9 @@ static void keeps_what_it_was_given(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     char activation[] = "relu", initializer[] = "ones", padding[] = "same", name[] = "mine";
-    mu_model *model = mu_sequential(
-        mu_conv2d(1, 2, .padding = padding, .activation = activation, .kernel_initializer = initializer, .name = name,
-                  .kernel_regularizer = mu_l2(.5)));
+    mu_model *model =
+        mu_sequential(mu_conv2d(1, 2, .padding = padding, .activation = activation, .kernel_initializer = initializer,
+                                .name = name, .kernel_regularizer = mu_l2(.5)));
     mu_retain(model);
     strcpy(activation, "xxxx");
     strcpy(initializer, "xxxx");
@@ -346,7 +348,8 @@ int main(void)
         MODEL_TEST(dense_computes),
         MODEL_TEST(conv_and_pools_compute),
         MODEL_TEST(activations_compute),
-        MODEL_TEST(batch_normalization_computes), MODEL_TEST(masked_steps_count_once),
+        MODEL_TEST(batch_normalization_computes),
+        MODEL_TEST(masked_steps_count_once),
         MODEL_TEST(dropout_drops),
         MODEL_TEST(replicas_drop_differently),
         MODEL_TEST(gradients_match_differences),

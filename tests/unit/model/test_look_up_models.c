@@ -25,8 +25,8 @@ static mu_tensor *users_in_a_column(void) { return mu_tensor_strings(2, (int64_t
 
 static mu_tensor *titles(void)
 {
-    static const char *const list[ROWS] = {"The cat", "dog", "sat: sat", "", "a cat sat", "x", "dog dog", "cat", "dog",
-                                           "sat", "cat dog", "dog sat"};
+    static const char *const list[ROWS] = {"The cat", "dog", "sat: sat", "",    "a cat sat", "x",
+                                           "dog dog", "cat", "dog",      "sat", "cat dog",   "dog sat"};
     return mu_tensor_strings(1, (int64_t[]){ROWS}, list);
 }
 
@@ -93,8 +93,7 @@ static double apart(mu_tensor *a, mu_tensor *b)
 static mu_model *trained(int kind, bool eagerly)
 {
     mu_model *model = NULL;
-    MU_SCOPE(strategy_of(kind))
-    {
+    MU_SCOPE(strategy_of(kind)) {
         mu_set_seed(5);
         model = recommender();
         compile(model, eagerly);
@@ -117,7 +116,7 @@ static void trains_on_strings(void **state)
     assert_true(apart(mu_value_tensor(mu_predict_on_batch(one, inputs())), call_on(one)) < 1e-12);
     last_loss(mu_train_on_batch(one, inputs(), scores()));
     last_loss(mu_test_on_batch(one, inputs(), scores()));
-    for (int i = 0; i < 3; i++) {  // eager steps, two replicas, a parameter server
+    for (int i = 0; i < 3; i++) { // eager steps, two replicas, a parameter server
         mu_model *other = trained((int[]){-1, 2, SERVED + 1}[i], i == 0);
         assert_true(apart(call_on(other), whole) < 1e-9);
         assert_true(apart(mu_predict(other, mu_list(inputs(), MU_END), .batch_size = 5), whole) < 1e-9);
@@ -147,7 +146,7 @@ static void takes_data_in_every_form(void **state)
 {
     (void)state;
     mu_tensor *whole = call_on(trained(-1, false));
-    for (int i = 0; i < 2; i++) {  // elements by name, a creator
+    for (int i = 0; i < 2; i++) { // elements by name, a creator
         mu_set_seed(5);
         mu_model *model = recommender();
         compile(model, false);
@@ -277,12 +276,19 @@ static void vocabularies_are_saved(void **state)
 static void write_adapted(const char *class_name, const char *size, const char *mode, const char *asset, int n_idf)
 {
     char config[600];
-    const char *const metadata[] = {"config.json", config, "metadata.json", "{}",
-                                    "assets/layers/string_lookup/vocabulary.txt", asset,
-                                    "assets/layers/integer_lookup/vocabulary.txt", asset, NULL};
+    const char *const metadata[] = {"config.json",
+                                    config,
+                                    "metadata.json",
+                                    "{}",
+                                    "assets/layers/string_lookup/vocabulary.txt",
+                                    asset,
+                                    "assets/layers/integer_lookup/vocabulary.txt",
+                                    asset,
+                                    NULL};
     const char *const weights[] = {"layers/string_lookup/vars/idf_weights"};
     mu_tensor *idf = mu_range(MU_F32, 1, 1 + n_idf, 1);
-    snprintf(config, sizeof config, "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"s\", \"layers\": ["
+    snprintf(config, sizeof config,
+             "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"s\", \"layers\": ["
              "{\"class_name\": \"InputLayer\", \"config\": {\"name\": \"x\", \"dtype\": \"%s\", \"batch_shape\": "
              "[null, 2]}}, {\"class_name\": \"%s\", \"config\": {\"name\": \"l\", \"output_mode\": \"%s\", "
              "\"vocabulary\": null, \"vocabulary_size\": %s}}]}}",
@@ -321,7 +327,7 @@ static void reads_vocabularies_of_assets(void **state)
 {
     (void)state;
     assert_tokens("StringLookup", "3", "[UNK]\nb\na", "[UNK],b,a,");
-    assert_tokens("StringLookup", "4", "[UNK]\nb\xc2\x85x\na\n", "[UNK],b\xc2\x85x,a,,");  // the last token is empty
+    assert_tokens("StringLookup", "4", "[UNK]\nb\xc2\x85x\na\n", "[UNK],b\xc2\x85x,a,,"); // the last token is empty
     assert_tokens("StringLookup", "null", "[UNK]\nb\na\n\n", "[UNK],b,a,");
     assert_tokens("IntegerLookup", "4", "-1\n-9223372036854775808\n7\n0", "-1,-9223372036854775808,7,0,");
     refuse_asset("StringLookup", "3", "[UNK]\nb", "has 2 tokens, and the configuration of the layer says 3");
@@ -353,9 +359,9 @@ static mu_model *weighing(double times)
     mu_tensor *user = mu_input({2}, .dtype = MU_STRING), *title = mu_input({0}, .dtype = MU_STRING);
     mu_layer *names_of = mu_string_lookup(.vocabulary = special, .n_vocabulary = 4, .output_mode = "tf_idf",
                                           .idf_weights = with_special, .n_idf_weights = 4);
-    mu_layer *text = mu_text_vectorization(.vocabulary = words, .n_vocabulary = 3, .output_mode = "tf_idf",
-                                           .idf_weights = idf, .n_idf_weights = 3, .max_tokens = 6,
-                                           .pad_to_max_tokens = true);
+    mu_layer *text =
+        mu_text_vectorization(.vocabulary = words, .n_vocabulary = 3, .output_mode = "tf_idf", .idf_weights = idf,
+                              .n_idf_weights = 3, .max_tokens = 6, .pad_to_max_tokens = true);
     mu_value *both = mu_list(mu_call(names_of, user), mu_call(text, title), MU_END);
     mu_tensor *out = mu_call(mu_dense(2, .kernel_initializer = "ones"), mu_call(mu_concatenate(), .inputs = both));
     return mu_model_new(.inputs = mu_list(user, title, MU_END), .output = out);
@@ -388,13 +394,15 @@ static void idf_weights_are_loaded(void **state)
         if (mu_load_weights(other, files[i]) != MU_OK)
             fail_msg("%s", mu_error_message());
         assert_true(apart(weighed(other), weighed(model)) < 1e-12);
-        mu_model *read = mu_layer_from_config(mu_layer_config(other));  // the configuration has them too
+        mu_model *read = mu_layer_from_config(mu_layer_config(other)); // the configuration has them too
         assert_true(apart(weighed(read), weighed(model)) < 1e-12);
     }
     mu_model *unpadded = mu_sequential(mu_string_lookup(.vocabulary = names, .n_vocabulary = 3, .output_mode = "tf_idf",
-        .idf_weights = (double[]){1, 2, 3}, .n_idf_weights = 3), mu_dense(1));
+                                                        .idf_weights = (double[]){1, 2, 3}, .n_idf_weights = 3),
+                                       mu_dense(1));
     mu_model *shorter = mu_sequential(mu_string_lookup(.vocabulary = names, .n_vocabulary = 2, .output_mode = "tf_idf",
-        .idf_weights = (double[]){1, 2}, .n_idf_weights = 2), mu_dense(1));
+                                                       .idf_weights = (double[]){1, 2}, .n_idf_weights = 2),
+                                      mu_dense(1));
     assert_int_equal(mu_model_build(unpadded, 2, (int64_t[]){MU_UNKNOWN, 2}), MU_OK);
     assert_int_equal(mu_model_build(shorter, 2, (int64_t[]){MU_UNKNOWN, 2}), MU_OK);
     assert_int_equal(mu_save_weights(unpadded, "long.weights.h5"), MU_OK);
@@ -454,8 +462,7 @@ static mu_model *stepped(int kind, step_inputs *which, bool eagerly)
 {
     mu_model *model = NULL;
     mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(samples()), 5);
-    MU_SCOPE(strategy_of(kind))
-    {
+    MU_SCOPE(strategy_of(kind)) {
         mu_set_seed(5);
         model = recommender();
         if (which)
@@ -473,9 +480,13 @@ static void steps_of_the_programs_own(void **state)
 {
     (void)state;
     mu_tensor *whole = call_on(stepped(-1, NULL, false));
-    static const struct { int kind; step_inputs which; bool eagerly; } rows[] = {
-        {-1, WHOLE, false}, {-1, WHOLE, true}, {0, ORDERED, false}, {-1, TWICE, false}, {2, WHOLE, false},
-        {2, ORDERED, true}, {3, TWICE, false}, {CENTRAL + 2, WHOLE, false}, {SERVED + 1, WHOLE, false}};
+    static const struct {
+        int kind;
+        step_inputs which;
+        bool eagerly;
+    } rows[] = {{-1, WHOLE, false}, {-1, WHOLE, true},           {0, ORDERED, false},
+                {-1, TWICE, false}, {2, WHOLE, false},           {2, ORDERED, true},
+                {3, TWICE, false},  {CENTRAL + 2, WHOLE, false}, {SERVED + 1, WHOLE, false}};
     for (size_t i = 0; i < MU_COUNT(rows); i++) {
         step_inputs which = rows[i].which;
         mu_model *model = stepped(rows[i].kind, &which, rows[i].eagerly);
@@ -524,11 +535,11 @@ static void refuses_by_name(void **state)
     expect_error(MU_INVALID_ARGUMENT, "looks up strings; the input is float64");
     assert_null(mu_call(mu_dense(2), user));
     expect_error(MU_INVALID_ARGUMENT, "holds strings");
-    mu_model *late = mu_model_new(x, mu_call(mu_dense(1), mu_call(mu_discretization(.bin_boundaries = (double[]){0},
-        .n_bin_boundaries = 1), x)));
+    mu_model *late = mu_model_new(
+        x, mu_call(mu_dense(1), mu_call(mu_discretization(.bin_boundaries = (double[]){0}, .n_bin_boundaries = 1), x)));
     assert_non_null(late);
-    mu_tensor *bins = mu_call(mu_discretization(.bin_boundaries = (double[]){0}, .n_bin_boundaries = 1),
-                              mu_call(mu_dense(2), x));
+    mu_tensor *bins =
+        mu_call(mu_discretization(.bin_boundaries = (double[]){0}, .n_bin_boundaries = 1), mu_call(mu_dense(2), x));
     mu_tensor *out = mu_call(mu_dense(1), mu_call(mu_hashing(3, .output_mode = "multi_hot"), bins));
     late = mu_model_new(x, out);
     compile(late, false);
@@ -545,7 +556,7 @@ static void refuses_by_name(void **state)
     mu_string zero = {"a\0b", 3};
     mu_tensor *data = mu_tensor_byte_strings(1, (int64_t[]){1}, &zero);
     mu_layer *weighted = mu_string_lookup(.output_mode = "tf_idf");
-    for (int adapted = 0; adapted < 2; adapted++) {  // earlier weights are kept
+    for (int adapted = 0; adapted < 2; adapted++) { // earlier weights are kept
         assert_int_equal(mu_adapt(weighted, mu_dataset_from_tensors(mu_of(data))), MU_INVALID_ARGUMENT);
         expect_error(MU_INVALID_ARGUMENT, "has a byte 0");
         assert_true((mu_vocabulary(weighted) != NULL) == adapted);
@@ -568,9 +579,9 @@ static void checkpoints_have_empty_tables(void **state)
 {
     (void)state;
     for (int adapted = 0; adapted < 2; adapted++) {
-        mu_layer *words_of = adapted ? mu_string_lookup(.output_mode = "multi_hot")
-                                     : mu_string_lookup(.output_mode = "multi_hot", .vocabulary = names,
-                                                        .n_vocabulary = 3);
+        mu_layer *words_of = adapted
+                                 ? mu_string_lookup(.output_mode = "multi_hot")
+                                 : mu_string_lookup(.output_mode = "multi_hot", .vocabulary = names, .n_vocabulary = 3);
         if (adapted)
             assert_int_equal(mu_adapt(words_of, users()), MU_OK);
         mu_tensor *x = mu_input({1}, .dtype = MU_STRING);
@@ -588,8 +599,11 @@ static void checkpoints_have_empty_tables(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(trains_on_strings), MODEL_TEST(takes_data_in_every_form), MODEL_TEST(models_in_models),
-        MODEL_TEST(sequential_models_begin_with_strings), MODEL_TEST(strings_fit_their_input),
+        MODEL_TEST(trains_on_strings),
+        MODEL_TEST(takes_data_in_every_form),
+        MODEL_TEST(models_in_models),
+        MODEL_TEST(sequential_models_begin_with_strings),
+        MODEL_TEST(strings_fit_their_input),
         MODEL_TEST(strings_fit_the_input_of_a_model_inside),
         MODEL_TEST(vocabularies_are_saved),
         MODEL_TEST(reads_vocabularies_of_assets),

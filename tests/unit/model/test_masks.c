@@ -81,8 +81,7 @@ static void rows_reach_what_asks(void **state)
 static void outputs_have_masks_of_their_axes(void **state)
 {
     (void)state;
-    mu_tensor *words = mu_tensor_new(MU_I64, 3, (int64_t[]){1, 3, 4},
-                                     (int64_t[]){1, 2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0});
+    mu_tensor *words = mu_tensor_new(MU_I64, 3, (int64_t[]){1, 3, 4}, (int64_t[]){1, 2, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0});
     mu_tensor *h = mu_call(mu_embedding(9, 3, .mask_zero = true), words);
     for (int units = 4; units < 6; units++) {
         mu_tensor *sentences = mu_call(mu_time_distributed(mu_lstm(units)), h), *mask = mu_mask_of(sentences);
@@ -206,9 +205,9 @@ static void failed_calls_leave_no_rows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(rows_are_no_classes), MODEL_TEST(rows_pass_layers_that_do_not_ask),
-        MODEL_TEST(rows_reach_what_asks), MODEL_TEST(outputs_have_masks_of_their_axes),
-        MODEL_TEST(one_counts_for_all), MODEL_TEST(masks_have_any_axes_behind_the_steps),
+        MODEL_TEST(rows_are_no_classes),       MODEL_TEST(rows_pass_layers_that_do_not_ask),
+        MODEL_TEST(rows_reach_what_asks),      MODEL_TEST(outputs_have_masks_of_their_axes),
+        MODEL_TEST(one_counts_for_all),        MODEL_TEST(masks_have_any_axes_behind_the_steps),
         MODEL_TEST(first_calls_of_any_length), MODEL_TEST(failed_calls_leave_no_rows)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -14,10 +14,7 @@ static mu_model *dense_model(void)
     return model;
 }
 
-static mu_dataset *good_data(void)
-{
-    return rows_and_classes(6, 4, 3, 3);
-}
+static mu_dataset *good_data(void) { return rows_and_classes(6, 4, 3, 3); }
 
 #define REFUSED(call, part)                      \
     do {                                         \
@@ -117,8 +114,7 @@ static void training_refuses(void **state)
                    MU_INVALID_ARGUMENT, "'accuracy'");
     REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = MU_METRICS(mu_mean_metric("loss"))), MU_INVALID_ARGUMENT,
                    "'loss'");
-    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = MU_ITEMS(NULL)), MU_INVALID_ARGUMENT,
-                   "metric 0");
+    REFUSED_STATUS(mu_compile(bare, .loss = loss, .metrics = MU_ITEMS(NULL)), MU_INVALID_ARGUMENT, "metric 0");
     bare = mu_sequential(mu_dense(3));
     assert_null(mu_fit(bare, good_data()));
     expect_error(MU_FAILED_PRECONDITION, "mu_compile");
@@ -196,18 +192,18 @@ typedef struct things {
 
 static things t;
 
-#define PENDING(call)                                       \
-    do {                                                    \
-        assert_true(!(call));                               \
-        expect_error(MU_ABORTED, "first");                  \
-        assert_int_equal(mu_error_code(), MU_OK);           \
+#define PENDING(call)                                                \
+    do {                                                             \
+        assert_true(!(call));                                        \
+        expect_error(MU_ABORTED, "first");                           \
+        assert_int_equal(mu_error_code(), MU_OK);                    \
         assert_false(t.model->trainer->stop);                        \
         assert_int_equal(t.model->trainer->n_metrics, 1);            \
         assert_ptr_equal(t.model->trainer->optimizer, t.optimizer);  \
         assert_int_equal(t.model->sublayers.items[0]->weights.n, 0); \
     } while (0)
 #define PENDING_STATUS(call) PENDING((call) != MU_ABORTED)
-#define FAILED(type) ((type)(void *)failed_data())
+#define FAILED(type)         ((type)(void *)failed_data())
 
 static void prepare(void)
 {
@@ -300,8 +296,9 @@ static void names_stand_for_objects(void **state)
     mu_history *history = mu_fit(model, inputs, labels, .callbacks = mu_early_stopping(.monitor = "loss"),
                                  .validation_data = mu_list(inputs, labels, MU_END), .verbose = MU_VERBOSE_SILENT);
     assert_true(isfinite(mu_history_last(history, "accuracy")) && isfinite(mu_history_last(history, "val_loss")));
-    assert_int_equal(mu_compile(model, .optimizer = "adam", .loss = "mse",
-                                .metrics = MU_METRICS("acc", mu_mean_metric("m"))), MU_OK);
+    assert_int_equal(
+        mu_compile(model, .optimizer = "adam", .loss = "mse", .metrics = MU_METRICS("acc", mu_mean_metric("m"))),
+        MU_OK);
     assert_non_null(mu_evaluate(model, inputs, labels, .verbose = MU_VERBOSE_SILENT));
     assert_int_equal(mu_tensor_dim(mu_predict(model, inputs), 0), 20);
     REFUSED_STATUS(mu_compile(model, .loss = "least_cubes"), MU_INVALID_ARGUMENT,
@@ -334,9 +331,8 @@ static void arrays_are_a_dataset(void **state)
                        .optimizer = mu_sgd());
         }
         mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(arrays), 8);
-        assert_non_null(
-            i ? mu_fit(model, arrays, .batch_size = 8, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT)
-              : mu_fit(model, data, .verbose = MU_VERBOSE_SILENT));
+        assert_non_null(i ? mu_fit(model, arrays, .batch_size = 8, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT)
+                          : mu_fit(model, data, .verbose = MU_VERBOSE_SILENT));
         assert_number(mu_history_last(mu_evaluate(model, arrays, .verbose = MU_VERBOSE_SILENT), "loss"),
                       mu_history_last(mu_evaluate(model, data, .verbose = MU_VERBOSE_SILENT), "loss"), 1e-12);
         assert_int_equal(mu_tensor_dim(mu_predict(model, arrays), 0), 20);

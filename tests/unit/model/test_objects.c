@@ -15,11 +15,11 @@
 #include <unistd.h>
 
 #define FOLDER "muster-test-objects"
-enum { STEPS = 5 };  // 20 rows in batches of 4
+enum { STEPS = 5 }; // 20 rows in batches of 4
 
 typedef struct pair {
     mu_model *model, *critic;
-    mu_optimizer *apart;  // of a weight that belongs to no model
+    mu_optimizer *apart; // of a weight that belongs to no model
     mu_variable *noise, *scale;
 } pair;
 
@@ -122,7 +122,7 @@ static void a_killed_pair_goes_on(void **state)
         pair whole, broken;
         int never = -1;
         run_killed(replicas);
-        make(&broken, replicas, 99);  // all must come from the file
+        make(&broken, replicas, 99); // all must come from the file
         mu_history *history = fit(&broken, &never);
         if (!history)
             fail_msg("%s", mu_error_message());
@@ -161,8 +161,10 @@ static mu_value *take_step(mu_value *nothing, void *arg)
 static mu_status run_loop(pair *p, int until, int stop_at)
 {
     mu_iterator *iterator = mu_iterate(mu_dataset_repeat(data(), -1));
-    mu_checkpoint *checkpoint = mu_checkpoint_new(.model = p->model, .objects = MU_BY_NAME(
-        "critic", p->critic, "apart", p->apart, "drawn", mu_variables(p->noise, p->scale, MU_END), "data", iterator));
+    mu_checkpoint *checkpoint =
+        mu_checkpoint_new(.model = p->model,
+                          .objects = MU_BY_NAME("critic", p->critic, "apart", p->apart, "drawn",
+                                                mu_variables(p->noise, p->scale, MU_END), "data", iterator));
     mu_preemption_handler *handler = mu_preemption_handler_new(checkpoint, FOLDER "/loop");
     loop l = {iterator, mu_function_new(step_of, p)};
     while (handler && !mu__pending() && mu_preemption_total_runs(handler) < until) {
@@ -211,8 +213,8 @@ static void objects_need_names(void **state)
     assert_int_equal(mu_checkpoint_save(checkpoint, "apart.safetensors"), MU_OK);
     mu_optimizer *other = mu_sgd(.learning_rate = .5, .momentum = .9);
     assert_int_equal(mu_optimizer_build(other, mu_variables(p.scale, MU_END)), MU_OK);
-    assert_int_equal(mu_checkpoint_restore(mu_checkpoint_new(.objects = MU_BY_NAME("apart", other)),
-                                           "apart.safetensors"), MU_OK);
+    assert_int_equal(
+        mu_checkpoint_restore(mu_checkpoint_new(.objects = MU_BY_NAME("apart", other)), "apart.safetensors"), MU_OK);
     assert_true(value_of(mu_optimizer_learning_rate(other)) == .05);
 }
 

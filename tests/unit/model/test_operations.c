@@ -4,30 +4,28 @@
 
 enum { TEXT = 4000 };
 
-#define TENSOR(name) \
+#define TENSOR(name)                                                                                        \
     "{\"class_name\": \"__keras_tensor__\", \"config\": {\"shape\": [null, 3, 4], \"dtype\": \"float64\", " \
     "\"keras_history\": [\"" name "\", 0, 0]}}"
 #define SLICE(start, stop, step) \
     "{\"class_name\": \"__slice__\", \"config\": {\"start\": " start ", \"stop\": " stop ", \"step\": " step "}}"
-#define ELLIPSIS "{\"class_name\": \"__ellipsis__\", \"config\": {}}"
-#define ARRAY(value) \
-    "{\"class_name\": \"__numpy__\", \"config\": {\"value\": " value ", \"dtype\": \"float32\"}}"
+#define ELLIPSIS     "{\"class_name\": \"__ellipsis__\", \"config\": {}}"
+#define ARRAY(value) "{\"class_name\": \"__numpy__\", \"config\": {\"value\": " value ", \"dtype\": \"float32\"}}"
 
 // A model of one operation: its class, its options, its positional arguments and those by name.
 static const char *model_of(const char *class_name, const char *config, const char *args, const char *kwargs)
 {
     static char text[TEXT];
     snprintf(text, sizeof text,
-             "{\"module\": \"keras.src.models.functional\", \"class_name\": \"Functional\", "
-             "\"config\": {\"name\": \"m\", \"trainable\": true, \"layers\": ["
+             "{\"module\": \"keras.src.models.functional\", \"class_name\": \"Functional\", \"config\": {\"name\": "
+             "\"m\", \"trainable\": true, \"layers\": ["
              "{\"module\": \"keras.layers\", \"class_name\": \"InputLayer\", \"config\": {"
-             "\"batch_shape\": [null, 3, 4], \"dtype\": \"float64\", \"sparse\": false, \"ragged\": false, "
-             "\"name\": \"x\"}, \"registered_name\": null, \"name\": \"x\", \"inbound_nodes\": []}, "
-             "{\"module\": \"keras.src.ops.numpy\", \"class_name\": \"%s\", \"config\": {\"name\": \"op\"%s}, "
-             "\"registered_name\": \"%s\", \"name\": \"op\", "
-             "\"inbound_nodes\": [{\"args\": [%s], \"kwargs\": {%s}}]}], "
-             "\"input_layers\": [[\"x\", 0, 0]], \"output_layers\": [[\"op\", 0, 0]]}, \"registered_name\": "
-             "\"Functional\", \"build_config\": {\"input_shape\": null}}",
+             "\"batch_shape\": [null, 3, 4], \"dtype\": \"float64\", \"sparse\": false, \"ragged\": false, \"name\": "
+             "\"x\"}, \"registered_name\": null, \"name\": \"x\", \"inbound_nodes\": []}, {\"module\": "
+             "\"keras.src.ops.numpy\", \"class_name\": \"%s\", \"config\": {\"name\": \"op\"%s}, \"registered_name\": "
+             "\"%s\", \"name\": \"op\", \"inbound_nodes\": [{\"args\": [%s], \"kwargs\": {%s}}]}], \"input_layers\": "
+             "[[\"x\", 0, 0]], \"output_layers\": [[\"op\", 0, 0]]}, \"registered_name\": \"Functional\", "
+             "\"build_config\": {\"input_shape\": null}}",
              class_name, config, class_name, args, kwargs);
     return text;
 }
@@ -59,8 +57,10 @@ static void assert_result(mu_tensor *y, int rank, const int64_t *dims, int n, co
     assert_near(doubles(mu_cast(y, MU_F64)), wanted, n, 1e-12);
 }
 
-#define DIMS(...) (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]){__VA_ARGS__}
-#define NUMBERS(...) (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]){__VA_ARGS__}
+#define DIMS(...) \
+    (int)(sizeof((int64_t[]){__VA_ARGS__}) / sizeof(int64_t)), (int64_t[]) { __VA_ARGS__ }
+#define NUMBERS(...) \
+    (int)(sizeof((double[]){__VA_ARGS__}) / sizeof(double)), (double[]) { __VA_ARGS__ }
 
 static void operators(void **state)
 {
@@ -85,8 +85,9 @@ static void parts(void **state)
                   NUMBERS(3, 7, 11, 15, 19, 23));
     assert_result(result_of("GetItem", "", TENSOR("x") ", 1"), DIMS(3, 4),
                   NUMBERS(12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23));
-    assert_result(result_of("GetItem", "", TENSOR("x") ", [" SLICE("null", "null", "null") ", "
-                            SLICE("1", "null", "null") ", null, " SLICE("null", "null", "-2") "]"),
+    assert_result(result_of("GetItem", "",
+                            TENSOR("x") ", [" SLICE("null", "null", "null") ", " SLICE(
+                                "1", "null", "null") ", null, " SLICE("null", "null", "-2") "]"),
                   DIMS(2, 2, 1, 2), NUMBERS(7, 5, 11, 9, 19, 17, 23, 21));
     mu_tensor *half = result_of("Split", ", \"indices_or_sections\": [1], \"axis\": -1", TENSOR("x"));
     assert_result(half, DIMS(2, 3, 1), NUMBERS(0, 4, 8, 12, 16, 20));
@@ -229,8 +230,13 @@ static void refuses_operand_after_the_last(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(operators), MODEL_TEST(parts), MODEL_TEST(shapes_and_reductions), MODEL_TEST(spellings),
-        MODEL_TEST(refuses_options), MODEL_TEST(refuses), MODEL_TEST(refuses_other_tensors),
+        MODEL_TEST(operators),
+        MODEL_TEST(parts),
+        MODEL_TEST(shapes_and_reductions),
+        MODEL_TEST(spellings),
+        MODEL_TEST(refuses_options),
+        MODEL_TEST(refuses),
+        MODEL_TEST(refuses_other_tensors),
         MODEL_TEST(refuses_operand_after_the_last),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,10 +5,7 @@
 
 #define STEPS 5
 
-static double target(int i)
-{
-    return i == 0 ? 1.5 : -2;
-}
+static double target(int i) { return i == 0 ? 1.5 : -2; }
 
 // The gradient of 0.5 * sum((w - target)^2) is w - target.
 static mu_value *step_towards_target(mu_value *arguments, void *arg)

@@ -42,8 +42,8 @@ static mu_optimizer *lion(void) { return mu_lion(.learning_rate = .1); }
 static mu_optimizer *muon(void) { return mu_muon(.learning_rate = .1, .use_ema = true); }
 static mu_optimizer *scaled(void) { return mu_loss_scale_optimizer(nadam(), .dynamic_growth_steps = 2); }
 
-static make_optimizer *const makers[] = {sgd, adam, amsgrad, adamw, adamax, nadam, lamb, rmsprop, adagrad, adadelta,
-                                         adafactor, ftrl, lion, muon, scaled};
+static make_optimizer *const makers[] = {sgd,     adam,     amsgrad,   adamw, adamax, nadam, lamb,  rmsprop,
+                                         adagrad, adadelta, adafactor, ftrl,  lion,   muon,  scaled};
 
 typedef struct job {
     mu_variable *kernel, *table;
@@ -159,10 +159,11 @@ static void state_is_named(void **state)
 {
     (void)state;
     mu_variable *w = mu_variable_new(vector(2, (double[]){1, 2}), "dense/kernel");
-    mu_optimizer *optimizer = mu_rmsprop(.centered = true, .use_ema = true, .gradient_accumulation_steps = 2,
-                                         .name = "second");
+    mu_optimizer *optimizer =
+        mu_rmsprop(.centered = true, .use_ema = true, .gradient_accumulation_steps = 2, .name = "second");
     assert_int_equal(mu_apply_gradients(optimizer, mu_list(vector(2, (double[]){1, 1}), MU_END),
-                                        .variables = mu_variables(w, MU_END)), MU_OK);
+                                        .variables = mu_variables(w, MU_END)),
+                     MU_OK);
     static const char *const names[] = {"velocity", "average_gradient", "average", "gradient_accumulator"};
     assert_int_equal(optimizer->slots.n, MU_COUNT(names));
     for (size_t i = 0; i < MU_COUNT(names); i++) {
@@ -184,10 +185,7 @@ static mu_status apply_ones(mu_optimizer *optimizer, mu_value *variables)
     return mu_apply_gradients(optimizer, mu_list_of(n, ones), .variables = variables);
 }
 
-static double value_of(mu_variable *variable)
-{
-    return doubles(mu_variable_read(variable))[0];
-}
+static double value_of(mu_variable *variable) { return doubles(mu_variable_read(variable))[0]; }
 
 static void weight_decay_spares(void **state)
 {
@@ -196,10 +194,11 @@ static void weight_decay_spares(void **state)
     mu_variable *bias = mu_variable_new(vector(1, (double[]){2}), "dense/bias");
     mu_variable *scale = mu_variable_new(vector(1, (double[]){2}), "dense/scale");
     mu_optimizer *optimizer = mu_sgd(.learning_rate = .5, .weight_decay = .5);
-    assert_int_equal(mu_exclude_from_weight_decay(optimizer, .variables = mu_variables(scale, MU_END),
-                                                  .names = "^bias$|gamma"), MU_OK);
+    assert_int_equal(
+        mu_exclude_from_weight_decay(optimizer, .variables = mu_variables(scale, MU_END), .names = "^bias$|gamma"),
+        MU_OK);
     assert_int_equal(apply_ones(optimizer, mu_variables(kernel, bias, scale, MU_END)), MU_OK);
-    assert_number(value_of(kernel), 2 - .5 * .5 * 2 - .5, 1e-15);  // its layer's name does not count
+    assert_number(value_of(kernel), 2 - .5 * .5 * 2 - .5, 1e-15); // its layer's name does not count
     assert_number(value_of(bias), 1.5, 0);
     assert_number(value_of(scale), 1.5, 0);
     assert_int_not_equal(mu_exclude_from_weight_decay(optimizer, .names = "bias"), MU_OK);
@@ -253,10 +252,7 @@ static void accumulation_waits(void **state)
     assert_number(mu_scalar(mu_variable_read(mu_optimizer_iterations(optimizer))), 6, 0);
 }
 
-static double scale_of(mu_optimizer *optimizer)
-{
-    return mu_scalar(mu_scale_loss(optimizer, mu_constant(MU_F64, 1)));
-}
+static double scale_of(mu_optimizer *optimizer) { return mu_scalar(mu_scale_loss(optimizer, mu_constant(MU_F64, 1))); }
 
 // A gradient that is not finite on one replica stops the update on all.
 static mu_value *scaled_step(mu_value *batch, void *arg)
@@ -275,8 +271,8 @@ static void loss_scale_adapts(void **state)
         mu_strategy *strategy = strategy_of(kind == 0 ? 2 : CENTRAL + 2);
         MU_SCOPE(strategy) {
             j.kernel = mu_variable_new(vector(1, (double[]){2}), "w");
-            j.optimizer = mu_loss_scale_optimizer(mu_sgd(.learning_rate = 1), .initial_scale = 8,
-                                                  .dynamic_growth_steps = 2);
+            j.optimizer =
+                mu_loss_scale_optimizer(mu_sgd(.learning_rate = 1), .initial_scale = 8, .dynamic_growth_steps = 2);
         }
         mu_function *function = mu_function_new(scaled_step, &j);
         static const double gradients[][2] = {{8, 8}, {INFINITY, 8}, {4, 4}, {NAN, 0}, {1, 1}, {1, 1}, {1, 1}, {2, 2}};
@@ -396,8 +392,8 @@ static void names_change_no_rule(void **state)
         mu_call(dense, x);
         mu_variable *kernel = mu_value_variable(mu_value_at(mu_trainable_variables(dense), 0));
         mu_variable_assign(kernel, numbers(2, (int64_t[]){3, 2}, 5));
-        mu_optimizer *optimizer = mu_muon(.learning_rate = .1, .n_exclude_layers = 1,
-                                          .exclude_layers = (const char *const[]){"inner"});
+        mu_optimizer *optimizer =
+            mu_muon(.learning_rate = .1, .n_exclude_layers = 1, .exclude_layers = (const char *const[]){"inner"});
         for (int i = 0; i < 2; i++) {
             mu_value *gradients = mu_list(numbers(2, (int64_t[]){3, 2}, 7), MU_END);
             mu_apply_gradients(optimizer, gradients, .variables = mu_variables(kernel, MU_END));
@@ -419,8 +415,8 @@ static void configurations_are_read(void **state)
     (void)state;
     mu_optimizer *optimizer = mu_optimizer_from_config(
         "{\"module\": \"keras.optimizers\", \"class_name\": \"Lion\", \"config\": {\"name\": \"cub\", "
-        "\"weight_decay\": null, \"learning_rate\": {\"class_name\": \"PiecewiseConstantDecay\", "
-        "\"config\": {\"boundaries\": [3], \"values\": [1, 0.5]}}}}");
+        "\"weight_decay\": null, \"learning_rate\": {\"class_name\": \"PiecewiseConstantDecay\", \"config\": "
+        "{\"boundaries\": [3], \"values\": [1, 0.5]}}}}");
     assert_non_null(optimizer);
     assert_string_equal(mu__optimizer_name(optimizer), "cub");
     assert_non_null(strstr(mu_optimizer_config(optimizer), "\"boundaries\":[3.0],\"values\":[1.0,0.5]"));
@@ -430,14 +426,16 @@ static void configurations_are_read(void **state)
         {"{\"class_name\": \"Lion\"}", "expected {\"class_name\""},
         {"{\"class_name\": \"Lionfish\", \"config\": {}}", "no optimizer of Keras's class 'Lionfish'"},
         {"{\"class_name\": \"SGD\", \"config\": {\"momentum\": \"much\"}}", "'momentum' of the configuration"},
-        {"{\"class_name\": \"SGD\", \"config\": {\"learning_rate\": {\"class_name\": \"Decay\"}}}",
-         "schedule 'Decay'"},
+        {"{\"class_name\": \"SGD\", \"config\": {\"learning_rate\": {\"class_name\": \"Decay\"}}}", "schedule 'Decay'"},
         {"{\"class_name\": \"SGD\", \"config\": {\"learning_rate\": {\"class_name\": \"PiecewiseConstantDecay\", "
-         "\"config\": {\"boundaries\": [1, 2, 3], \"values\": [1]}}}}", "3 boundaries and 1 values"},
+         "\"config\": {\"boundaries\": [1, 2, 3], \"values\": [1]}}}}",
+         "3 boundaries and 1 values"},
         {"{\"class_name\": \"SGD\", \"config\": {\"learning_rate\": {\"class_name\": \"PiecewiseConstantDecay\", "
-         "\"config\": {\"boundaries\": [], \"values\": [1]}}}}", "'boundaries' of the configuration"},
+         "\"config\": {\"boundaries\": [], \"values\": [1]}}}}",
+         "'boundaries' of the configuration"},
         {"{\"class_name\": \"LossScaleOptimizer\", \"config\": {\"inner_optimizer\": {\"class_name\": "
-         "\"LossScaleOptimizer\", \"config\": {}}}}", "optimizer of another class"},
+         "\"LossScaleOptimizer\", \"config\": {}}}}",
+         "optimizer of another class"},
         {"{\"class_name\": \"LossScaleOptimizer\", \"config\": {\"inner_optimizer\": 7}}", "expected {\"class_name\""},
     };
     for (size_t i = 0; i < MU_COUNT(refused); i++) {
@@ -505,7 +503,9 @@ int main(void)
         MODEL_TEST(loss_scale_adapts),
         MODEL_TEST(schedules_replace_the_rate),
         MODEL_TEST(schedules_refuse),
-        MODEL_TEST(options_are_checked), MODEL_TEST(expressions_are_bounded), MODEL_TEST(names_change_no_rule),
+        MODEL_TEST(options_are_checked),
+        MODEL_TEST(expressions_are_bounded),
+        MODEL_TEST(names_change_no_rule),
         MODEL_TEST(configurations_are_read),
         MODEL_TEST(failed_allocations_are_said),
     };

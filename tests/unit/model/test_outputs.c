@@ -82,7 +82,10 @@ static void outputs_by_name_are_alike_everywhere(void **state)
     for (int keyed = 0; keyed < 2; keyed++) {
         double wanted[7], seen[7];
         train(0, keyed, false, wanted);
-        const struct { int kind; bool eagerly; } others[] = {{3, false}, {2, true}, {SERVED + 2, false}};
+        const struct {
+            int kind;
+            bool eagerly;
+        } others[] = {{3, false}, {2, true}, {SERVED + 2, false}};
         for (size_t i = 0; i < MU_COUNT(others); i++) {
             mu_pool *pool = mu_pool_open();
             train(others[i].kind, keyed, others[i].eagerly, seen);
@@ -113,8 +116,8 @@ static void masks_go_by_name(void **state)
     (void)state;
     mu_tensor *a = mu_input({4, 2}, .name = "a"), *b = mu_input({4, 2}, .name = "b");
     mu_tensor *last = mu_call(mu_lstm(2), b);
-    mu_model *model = mu_model_new(.inputs = mu_list(a, b, MU_END),
-                                   .outputs = mu_list(mu_call(mu_flatten(), a), last, MU_END));
+    mu_model *model =
+        mu_model_new(.inputs = mu_list(a, b, MU_END), .outputs = mu_list(mu_call(mu_flatten(), a), last, MU_END));
     const int64_t dims[] = {1, 4, 2}, steps[] = {1, 4};
     mu_tensor *xa = numbers(3, dims, 1), *xb = numbers(3, dims, 2);
     mu_tensor *mask = mu_tensor_new(MU_BOOL, 2, steps, (bool[]){true, true, false, false});
@@ -156,7 +159,7 @@ static void arrays_have_lengths(void **state)
     mu_items *losses = MU_LOSSES("mse", "mae");
     mu_compile(model, .loss = losses, .loss_weights = weights);
     expect_error(MU_INVALID_ARGUMENT, "mu_compile: .loss_weights has 0 elements by its length .n_loss_weights, which "
-                 "is not given or 0; give 2, one for each loss");
+                                      "is not given or 0; give 2, one for each loss");
     mu_compile(model, .loss = losses, .loss_weights = weights, .n_loss_weights = 1);
     expect_error(MU_INVALID_ARGUMENT, "has 1 elements by its length .n_loss_weights; give 2, one for each loss");
     mu_compile(model, .loss = MU_BY_NAME("a", "mse", "b", "mae"), .loss_weights = weights, .n_loss_weights = 3);
@@ -170,11 +173,11 @@ static void arrays_have_lengths(void **state)
     mu_compile(model, .loss = losses, .weighted_metrics = MU_METRICS("mse", "mae"), .weighted_metric_outputs = outputs,
                .n_weighted_metric_outputs = 3);
     expect_error(MU_INVALID_ARGUMENT, ".weighted_metric_outputs has 3 elements by its length "
-                 ".n_weighted_metric_outputs; give 2, one for each metric");
+                                      ".n_weighted_metric_outputs; give 2, one for each metric");
     mu_compile(model, .loss = losses, .metrics = MU_BY_NAME("b", "mae"), .metric_outputs = outputs,
                .n_metric_outputs = 1);
     expect_error(MU_INVALID_ARGUMENT, "the metrics are given by name or in a list for each output, which says what "
-                 "they compare; leave .metric_outputs out");
+                                      "they compare; leave .metric_outputs out");
 }
 
 static void wrong_names_are_refused(void **state)
@@ -185,8 +188,7 @@ static void wrong_names_are_refused(void **state)
     expect_error(MU_INVALID_ARGUMENT, "give a loss");
     mu_compile(model, .loss = "mse", .metrics = MU_METRICS("mae", "mae", "mae"));
     expect_error(MU_INVALID_ARGUMENT, "3 metrics for a model with the outputs 'a', 'b'");
-    mu_compile(model, .loss = "mse", .metrics = "mae", .metric_outputs = (int[]){2},
-               .n_metric_outputs = 1);
+    mu_compile(model, .loss = "mse", .metrics = "mae", .metric_outputs = (int[]){2}, .n_metric_outputs = 1);
     expect_error(MU_INVALID_ARGUMENT, "output 2 of a model that has 2");
     mu_compile(mu_sequential(mu_dense(1)), .loss = "mse", .metrics = MU_BY_NAME("a", "mae"));
     expect_error(MU_INVALID_ARGUMENT, "give the losses by name too");
@@ -206,7 +208,7 @@ static void wrong_names_are_refused(void **state)
 // ---- Generators ---------------------------------------------------------------------------------
 
 typedef struct batches {
-    int64_t given, n;  // of an iteration; n -1: without end
+    int64_t given, n; // of an iteration; n -1: without end
 } batches;
 
 static void *open_batches(void *arg)
@@ -224,17 +226,18 @@ static mu_value *next_batch(void *state)
 static void generators_feed_fit(void **state)
 {
     (void)state;
-    static const struct { int64_t n, cardinality, steps; } cases[] = {
-        {3, 3, 0}, {3, MU_UNKNOWN_CARDINALITY, 0}, {-1, MU_INFINITE, 3}, {-1, MU_UNKNOWN_CARDINALITY, 3}};
+    static const struct {
+        int64_t n, cardinality, steps;
+    } cases[] = {{3, 3, 0}, {3, MU_UNKNOWN_CARDINALITY, 0}, {-1, MU_INFINITE, 3}, {-1, MU_UNKNOWN_CARDINALITY, 3}};
     for (size_t i = 0; i < MU_COUNT(cases); i++) {
         batches b = {.n = cases[i].n};
         mu_model *model = two_outputs(false);
         assert_int_equal(compile_both(model, false, false), MU_OK);
-        mu_dataset *data = mu_dataset_generator(next_batch, &b, .open = open_batches,
-                                                .cardinality = cases[i].cardinality);
-        mu_history *history = cases[i].steps
-            ? mu_fit(model, data, .epochs = 2, .steps_per_epoch = cases[i].steps, .verbose = MU_VERBOSE_SILENT)
-            : mu_fit(model, data, .epochs = 2, .verbose = MU_VERBOSE_SILENT);
+        mu_dataset *data =
+            mu_dataset_generator(next_batch, &b, .open = open_batches, .cardinality = cases[i].cardinality);
+        mu_history *history = cases[i].steps ? mu_fit(model, data, .epochs = 2, .steps_per_epoch = cases[i].steps,
+                                                      .verbose = MU_VERBOSE_SILENT)
+                                             : mu_fit(model, data, .epochs = 2, .verbose = MU_VERBOSE_SILENT);
         if (!history)
             fail_msg("%s", mu_error_message());
         assert_int_equal(mu_history_samples(history), 2 * 3 * 13);
@@ -288,14 +291,14 @@ static void layers_have_metrics(void **state)
 
 // ---- Learning rates of layers -------------------------------------------------------------------
 
-static const char *const optimizers[] = {"sgd", "adam", "adamw", "rmsprop", "adagrad", "adadelta", "adamax", "nadam",
-                                         "ftrl", "lion", "lamb", "adafactor", "muon"};
+static const char *const optimizers[] = {"sgd",   "adam", "adamw", "rmsprop", "adagrad",   "adadelta", "adamax",
+                                         "nadam", "ftrl", "lion",  "lamb",    "adafactor", "muon"};
 
 // The weights after a few steps with this rate, and factors for the model and its second layer (negative: none).
 static double *trained(const char *optimizer, double rate, double of_model, double of_second, int64_t *n)
 {
-    mu_model *model = mu_sequential(mu_dense(2, .kernel_initializer = "ones"),
-                                    mu_dense(1, .kernel_initializer = "ones"));
+    mu_model *model =
+        mu_sequential(mu_dense(2, .kernel_initializer = "ones"), mu_dense(1, .kernel_initializer = "ones"));
     mu_optimizer *by = mu_optimizer_named(optimizer);
     mu_variable_assign(mu_optimizer_learning_rate(by), mu_constant(MU_F64, rate));
     if (of_model >= 0)
@@ -304,8 +307,8 @@ static double *trained(const char *optimizer, double rate, double of_model, doub
         mu_layer_set_learning_rate_multiplier(mu_model_layer(model, "dense_1"), of_second);
     mu_compile(model, .optimizer = by, .loss = "mse");
     mu_tensor *x = numbers(2, (int64_t[]){8, 3}, 1), *y = numbers(2, (int64_t[]){8, 1}, 2);
-    assert_non_null(mu_fit(model, x, y, .epochs = 3, .batch_size = 4, .no_shuffle = true,
-                           .verbose = MU_VERBOSE_SILENT));
+    assert_non_null(
+        mu_fit(model, x, y, .epochs = 3, .batch_size = 4, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT));
     return weights_of(model, n);
 }
 

@@ -65,7 +65,7 @@ static void own_classes_train(void **state)
     double *wanted = NULL;
     mu_tensor *x = numbers(2, (int64_t[]){11, 2}, 1), *y = numbers(2, (int64_t[]){11, 2}, 2);
     mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_list(x, y, MU_END)), 4);
-    for (int replicas = 1; replicas <= 4; replicas++) {  // of four, one has no row of the last batch
+    for (int replicas = 1; replicas <= 4; replicas++) { // of four, one has no row of the last batch
         mu_model *model = NULL;
         MU_SCOPE(strategy_of(replicas)) {
             model = mu_sequential(mu_layer_new("scale", .build = scale_build, .call = scale_call, .arg = &n_weights));
@@ -129,8 +129,8 @@ static void own_steps(void **state)
             else
                 mu_compile(model, .optimizer = sgd, .loss = "mse");
         }
-        mu_history *history = mu_fit(model, data, .epochs = 3, .batch_size = 4, .no_shuffle = true,
-                                     .verbose = MU_VERBOSE_SILENT);
+        mu_history *history =
+            mu_fit(model, data, .epochs = 3, .batch_size = 4, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT);
         if (!history)
             fail_msg("%s", mu_error_message());
         losses[own] = mu_history_last(history, "loss");
@@ -228,8 +228,8 @@ static void layers_that_cannot_be_cloned_are_named(void **state)
     assert_null(mu_layer_config(mu_sequential(mu_layer_new("halve", .call = halve))));
     expect_error(MU_UNIMPLEMENTED, "'halve' is a layer of your own");
     // No configuration from a file can refer to the layers of a model that is cloned.
-    assert_null(mu_layer_from_config("{\"module\": \"muster\", \"class_name\": \"ProgramsOwnLayer\", \"config\": "
-                                     "{\"name\": \"a\", \"place\": 0}}"));
+    assert_null(mu_layer_from_config(
+        "{\"module\": \"muster\", \"class_name\": \"ProgramsOwnLayer\", \"config\": {\"name\": \"a\", \"place\": 0}}"));
     expect_error(MU_UNIMPLEMENTED, "mu_register_layer(\"ProgramsOwnLayer\"");
 }
 
@@ -274,11 +274,11 @@ static void threads_build_a_layer_once(void **state)
 
 // ---- Registered classes -------------------------------------------------------------------------
 
-#define LAYER_OF(class_name, registered, factor)                                                                       \
-    "{\"module\": \"somewhere\", \"class_name\": \"" class_name "\", \"config\": {\"name\": \"twice\", "         \
+#define LAYER_OF(class_name, registered, factor)                                                         \
+    "{\"module\": \"somewhere\", \"class_name\": \"" class_name "\", \"config\": {\"name\": \"twice\", " \
     "\"dtype\": \"float64\", \"factor\": " #factor "}, \"registered_name\": " registered "}"
-#define MODEL_OF(layer)                                                                                                \
-    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"m\", \"layers\": [" layer ", "                          \
+#define MODEL_OF(layer)                                                                       \
+    "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"m\", \"layers\": [" layer ", " \
     "{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"name\": \"dense\"}}]}}"
 
 static mu_value *times_arg(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
@@ -310,8 +310,9 @@ static void registered_layers_are_read_and_written(void **state)
     static double factor;
     (void)state;
     assert_null(mu_layer_from_config(MODEL_OF(LAYER_OF("Times", "\"mine>Times\"", 3))));
-    expect_error(MU_UNIMPLEMENTED, "'twice' is of the class Times of mine>Times, not one of Keras's layers; write the "
-                 "layer in C and register a function that makes it: mu_register_layer(\"mine>Times\"");
+    expect_error(MU_UNIMPLEMENTED,
+                 "'twice' is of the class Times of mine>Times, not one of Keras's layers; write the layer in C and "
+                 "register a function that makes it: mu_register_layer(\"mine>Times\"");
     assert_int_equal(mu_register_layer("mine>Times", times_from, &factor), MU_OK);
     assert_int_equal(mu_register_layer("mine>Times", times_from, &factor), MU_OK);
     mu_model *model = mu_layer_from_config(MODEL_OF(LAYER_OF("Times", "\"mine>Times\"", 3)));
@@ -340,8 +341,8 @@ static void registered_layers_are_read_and_written(void **state)
     assert_true(mu_layer_is_trainable(mu_model_layer(mu_clone_model(again), "twice")));
 }
 
-#define ENTRY(module, class_name, registered)                                                                   \
-    "{" module "\"class_name\": \"" class_name "\", \"config\": {\"name\": \"it\", \"units\": 2, "              \
+#define ENTRY(module, class_name, registered)                                                      \
+    "{" module "\"class_name\": \"" class_name "\", \"config\": {\"name\": \"it\", \"units\": 2, " \
     "\"factor\": 3}, \"registered_name\": " registered "}"
 
 // A class of the program's own with the name of one of Keras's takes nothing from that one, and is not taken for it.
@@ -353,7 +354,7 @@ static void names_of_keras_are_told_apart(void **state)
     (void)state;
     assert_null(mu_layer_from_config(ENTRY("\"module\": null, ", "Dense", "\"Dense\"")));
     expect_error(MU_UNIMPLEMENTED, "'it' is of the class Dense of a script, not one of Keras's layers; write the layer "
-                 "in C and register a function that makes it: mu_register_layer(\"Dense\"");
+                                   "in C and register a function that makes it: mu_register_layer(\"Dense\"");
     assert_null(mu_layer_from_config(ENTRY("\"module\": null, ", "Sparse", "\"Sparse\"")));
     expect_error(MU_UNIMPLEMENTED, "mu_register_layer(\"Sparse\"");
     assert_null(mu_layer_from_config(ENTRY("\"module\": \"os\", ", "Dense", "null")));
@@ -401,7 +402,8 @@ static void registrations_that_do_not_fit_are_named(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {MODEL_TEST(own_classes_train), MODEL_TEST(own_steps),
+    const struct CMUnitTest tests[] = {MODEL_TEST(own_classes_train),
+                                       MODEL_TEST(own_steps),
                                        MODEL_TEST(threads_build_a_layer_once),
                                        MODEL_TEST(models_with_own_layers_are_cloned),
                                        MODEL_TEST(layers_that_cannot_be_cloned_are_named),

@@ -190,9 +190,17 @@ static void sequential_models_are_drawn(void **state)
 static void hostile_names_are_escaped(void **state)
 {
     (void)state;
-    static const char *const names[] = {"</text><script>alert('x')</script>", "\"' onload='x", "&lt;", "]]>",
-                                        "\x01\x1b[31m", "half \xe2\x82", "\xc0\xbc script", "\xed\xa0\x80",
-                                        "\xef\xbf\xbf", "\xe2\x80\xae turned", "\xf8\x88\x80\x80\x80"};
+    static const char *const names[] = {"</text><script>alert('x')</script>",
+                                        "\"' onload='x",
+                                        "&lt;",
+                                        "]]>",
+                                        "\x01\x1b[31m",
+                                        "half \xe2\x82",
+                                        "\xc0\xbc script",
+                                        "\xed\xa0\x80",
+                                        "\xef\xbf\xbf",
+                                        "\xe2\x80\xae turned",
+                                        "\xf8\x88\x80\x80\x80"};
     char name[3000];
     memset(name, '<', sizeof name - 1);
     name[sizeof name - 1] = '\0';
@@ -209,7 +217,7 @@ static void hostile_names_are_escaped(void **state)
             assert_true((uint8_t)*at >= ' ' || *at == '\n');
         if (i == 3)
             assert_non_null(strstr(text, "&amp;lt;"));
-        json_t *valid = json_string(text);  // refuses text that is not UTF-8
+        json_t *valid = json_string(text); // refuses text that is not UTF-8
         assert_non_null(valid);
         json_decref(valid);
         mu__free(text);
@@ -252,7 +260,7 @@ static void histories_are_drawn(void **state)
     assert_int_equal(count(text, ">loss<"), 1);
     assert_int_equal(count(text, ">mean_absolute_error<") + count(text, ">mae<"), 1);
     assert_int_equal(count(text, ">validation<"), 2);
-    assert_int_equal(count(text, ">learning_rate<"), 1);  // which the callback sets
+    assert_int_equal(count(text, ">learning_rate<"), 1); // which the callback sets
     assert_int_equal(count(text, ">epoch<"), 3);
     assert_null(strstr(text, "nan"));
     assert_null(strstr(text, "inf"));
@@ -278,9 +286,10 @@ static void histories_are_drawn(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(layouts_are_sound), MODEL_TEST(layouts_are_straight), MODEL_TEST(models_are_drawn),
-        MODEL_TEST(sequential_models_are_drawn), MODEL_TEST(hostile_names_are_escaped),
-        MODEL_TEST(other_formats_are_refused), MODEL_TEST(histories_are_drawn),
+        MODEL_TEST(layouts_are_sound),         MODEL_TEST(layouts_are_straight),
+        MODEL_TEST(models_are_drawn),          MODEL_TEST(sequential_models_are_drawn),
+        MODEL_TEST(hostile_names_are_escaped), MODEL_TEST(other_formats_are_refused),
+        MODEL_TEST(histories_are_drawn),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }

@@ -48,7 +48,7 @@ static void layers_compute_in_their_type(void **state)
     static const struct {
         const char *policy;
         mu_dtype compute, variable;
-    } rows[] = {{"float32", MU_F32, MU_F32}, {"float64", MU_F64, MU_F64}, {"float16", MU_F16, MU_F16},
+    } rows[] = {{"float32", MU_F32, MU_F32},    {"float64", MU_F64, MU_F64},       {"float16", MU_F16, MU_F16},
                 {"bfloat16", MU_BF16, MU_BF16}, {"mixed_float16", MU_F16, MU_F32}, {"mixed_bfloat16", MU_BF16, MU_F32}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         mu_layer *dense = mu_dense(3, .dtype = rows[i].policy), *norm = mu_layer_normalization(.dtype = rows[i].policy);
@@ -209,7 +209,7 @@ static void an_overflow_on_one_replica_stops_all(void **state)
         double *weights = weights_of(model, &n);
         assert_number(mu_scalar(mu_variable_read(optimizer->scalars[1])), 0x1p14, 0);
         assert_number(mu_scalar(mu_variable_read(optimizer->scalars[0])), i, 0);
-        assert_number(weights[0], i ? .5 : 1, 0x1p-11);  // thirds are rounded to float16
+        assert_number(weights[0], i ? .5 : 1, 0x1p-11); // thirds are rounded to float16
         free(weights);
     }
 }
@@ -231,11 +231,16 @@ static void images_move_as_in_float32(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        PRECISION_TEST(policies_have_keras_names), PRECISION_TEST(layers_compute_in_their_type),
-        PRECISION_TEST(gradients_have_the_type_of_weights), PRECISION_TEST(inner_layers_have_the_policy),
-        PRECISION_TEST(own_layers_are_converted_too), PRECISION_TEST(configurations_have_the_policy),
-        PRECISION_TEST(mistakes_name_the_policies), PRECISION_TEST(replicas_train_like_one),
-        PRECISION_TEST(compile_scales_the_loss_of_mixed_float16), PRECISION_TEST(an_overflow_on_one_replica_stops_all),
+        PRECISION_TEST(policies_have_keras_names),
+        PRECISION_TEST(layers_compute_in_their_type),
+        PRECISION_TEST(gradients_have_the_type_of_weights),
+        PRECISION_TEST(inner_layers_have_the_policy),
+        PRECISION_TEST(own_layers_are_converted_too),
+        PRECISION_TEST(configurations_have_the_policy),
+        PRECISION_TEST(mistakes_name_the_policies),
+        PRECISION_TEST(replicas_train_like_one),
+        PRECISION_TEST(compile_scales_the_loss_of_mixed_float16),
+        PRECISION_TEST(an_overflow_on_one_replica_stops_all),
         PRECISION_TEST(images_move_as_in_float32),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -20,7 +20,7 @@ static void remove_folder(void)
 
 typedef struct loop {
     mu_variable *v;
-    int told_at;  // the watcher says so after so many steps
+    int told_at; // the watcher says so after so many steps
     int saves, exits;
 } loop;
 
@@ -132,8 +132,8 @@ static void its_own_functions(void **state)
     mu_pool *pool = mu_pool_open();
     mu_checkpoint *checkpoint = begin(&l);
     l.told_at = 0;
-    mu_preemption_handler *handler = mu_preemption_handler_new(
-        checkpoint, FOLDER, .termination_watcher_fn = told, .save_fn = count_save, .exit_code = 7, .arg = &l);
+    mu_preemption_handler *handler = mu_preemption_handler_new(checkpoint, FOLDER, .termination_watcher_fn = told,
+                                                               .save_fn = count_save, .exit_code = 7, .arg = &l);
     assert_null(mu_preemption_run(handler, add_one, &l, mu_list(MU_END)));
     expect_error(MU_CANCELLED, "told to end by the watcher after 0 steps; .save_fn has saved them");
     assert_int_equal(l.saves, 1);
@@ -155,8 +155,8 @@ static void a_grace_period(void **state)
     (void)state;
     loop l;
     mu_pool *pool = mu_pool_open();
-    mu_preemption_handler *handler = mu_preemption_handler_new(begin(&l), FOLDER, .grace_period = 1,
-                                                               .save_fn = count_save, .arg = &l);
+    mu_preemption_handler *handler =
+        mu_preemption_handler_new(begin(&l), FOLDER, .grace_period = 1, .save_fn = count_save, .arg = &l);
     mu_value *one = mu_of(mu_constant(MU_F64, 1));
     assert_non_null(mu_preemption_run(handler, add_one, &l, one));
     raise(SIGTERM);
@@ -180,8 +180,8 @@ static void parameter_servers_are_not_for_it(void **state)
     (void)state;
     loop l;
     mu_cluster_spec *spec = mu_cluster_spec_parse("{\"worker\": [\"a:1\"], \"ps\": [\"b:1\"]}");
-    mu_strategy *strategy = mu_multi_worker_mirrored_strategy(
-        .cluster_resolver = mu_simple_cluster_resolver(spec, .task_type = "worker"));
+    mu_strategy *strategy =
+        mu_multi_worker_mirrored_strategy(.cluster_resolver = mu_simple_cluster_resolver(spec, .task_type = "worker"));
     if (!strategy) {
         expect_error(MU_INVALID_ARGUMENT, "ps");
         return;

@@ -10,8 +10,8 @@ static void normalization_adapts(void **state)
     (void)state;
     double rows[14];
     for (int i = 0; i < 7; i++) {
-        rows[2 * i] = i;             // 0 to 6: mean 3, variance 4
-        rows[2 * i + 1] = 1e6 + i;   // the same, far from 0
+        rows[2 * i] = i;           // 0 to 6: mean 3, variance 4
+        rows[2 * i + 1] = 1e6 + i; // the same, far from 0
     }
     mu_tensor *x = mu_tensor_new(MU_F64, 2, (int64_t[]){7, 2}, rows);
     mu_layer *layer = mu_normalization();
@@ -40,7 +40,7 @@ static void normalization_adapts(void **state)
 static void scalars_have_one_mean(void **state)
 {
     (void)state;
-    const double numbers[] = {0, 1, 2, 3, 4, 5, 6};  // mean 3, variance 4
+    const double numbers[] = {0, 1, 2, 3, 4, 5, 6}; // mean 3, variance 4
     mu_tensor *x = mu_tensor_new(MU_F64, 1, (int64_t[]){7}, numbers), *column = mu_expand_dims(x, 1);
     mu_layer *layer = mu_normalization(.whole = true);
     mu_dataset *scalars = mu_dataset_from_tensor_slices(mu_of(x));
@@ -66,12 +66,12 @@ static void channels_have_scales_of_their_own(void **state)
     assert_near(doubles(mu_call(layer, images)), wanted, 4, 1e-15);
     const char *text = mu_layer_config(layer);
     assert_non_null(strstr(text, "\"scale\":[2.0,4.0],\"offset\":0.0"));
-    layer = mu_layer_from_config("{\"class_name\": \"Rescaling\", \"config\": {\"scale\": 2.0, \"offset\": "
-                                 "[0, {\"class_name\": \"__numpy__\"}]}}");
+    layer = mu_layer_from_config("{\"class_name\": \"Rescaling\", \"config\": {\"scale\": 2.0, \"offset\": [0, "
+                                 "{\"class_name\": \"__numpy__\"}]}}");
     assert_null(layer);
     expect_error(MU_INVALID_ARGUMENT, "'offset' of the configuration has a value that mu_rescaling does not take");
-    layer = mu_layer_from_config("{\"class_name\": \"Rescaling\", \"config\": {\"scale\": [2.0, 4.0], \"offset\": "
-                                 "[0, -1]}}");
+    layer = mu_layer_from_config(
+        "{\"class_name\": \"Rescaling\", \"config\": {\"scale\": [2.0, 4.0], \"offset\": [0, -1]}}");
     const double moved[] = {2, 7, 6, 15};
     assert_near(doubles(mu_call(layer, images)), moved, 4, 1e-15);
     assert_near(doubles(mu_call(mu_clone_model(mu_sequential(layer)), images)), moved, 4, 1e-15);
@@ -87,10 +87,7 @@ static void channels_have_scales_of_their_own(void **state)
     expect_error(MU_INVALID_ARGUMENT, "[4]");
 }
 
-static mu_tensor *ramp(int64_t n)
-{
-    return mu_cast(mu_range(MU_I64, 0, (double)n, 1), MU_F64);
-}
+static mu_tensor *ramp(int64_t n) { return mu_cast(mu_range(MU_I64, 0, (double)n, 1), MU_F64); }
 
 // Four bins of the numbers from 0 to 99 begin at quarters, with the last number of each as Keras has it.
 static void bins_adapt(void **state)
@@ -98,9 +95,10 @@ static void bins_adapt(void **state)
     (void)state;
     mu_layer *layer = mu_discretization(.num_bins = 4);
     mu_tensor *x = mu_input({1});
-    mu_model *early = mu_model_new(x, mu_call(mu_dense(2), mu_call(mu_discretization(.num_bins = 4,
-        .output_mode = "one_hot", .name = "bins"), x)));
-    assert_int_equal(mu_model_parameters(early), 10);  // the layers after it know how many bins there will be
+    mu_model *early = mu_model_new(
+        x,
+        mu_call(mu_dense(2), mu_call(mu_discretization(.num_bins = 4, .output_mode = "one_hot", .name = "bins"), x)));
+    assert_int_equal(mu_model_parameters(early), 10); // the layers after it know how many bins there will be
     assert_null(mu_call(layer, ramp(3)));
     expect_error(MU_FAILED_PRECONDITION, "has no boundaries of its 4 bins; call mu_adapt first");
     assert_int_equal(mu_adapt(layer, ramp(100)), MU_OK);
@@ -124,8 +122,10 @@ static void bins_adapt(void **state)
 static void bins_are_as_many_as_in_keras(void **state)
 {
     (void)state;
-    static const struct { int bins; int64_t samples, columns; } cases[] = {
-        {48, 1000, 48}, {49, 1000, 50}, {98, 1000, 99}, {10, 5, 5}};
+    static const struct {
+        int bins;
+        int64_t samples, columns;
+    } cases[] = {{48, 1000, 48}, {49, 1000, 50}, {98, 1000, 99}, {10, 5, 5}};
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         mu_layer *layer = mu_discretization(.num_bins = cases[i].bins, .output_mode = "one_hot", .epsilon = .001);
         mu_tensor *data = ramp(cases[i].samples);
@@ -140,8 +140,8 @@ static void adapting_keeps_no_batches(void **state)
     (void)state;
     long kept[2];
     for (int i = 0; i < 2; i++) {
-        mu_dataset *data = mu_dataset_batch(mu_dataset_from_tensor_slices(mu_of(mu_reshape(
-            ramp(2 * (i ? 64 : 2)), 2, (int64_t[]){-1, 2}))), 1);
+        mu_dataset *data = mu_dataset_batch(
+            mu_dataset_from_tensor_slices(mu_of(mu_reshape(ramp(2 * (i ? 64 : 2)), 2, (int64_t[]){-1, 2}))), 1);
         mu_layer *layer = mu_normalization();
         const long before = mu__live_objects(NULL);
         assert_int_equal(mu_adapt(layer, data), MU_OK);
@@ -173,7 +173,7 @@ static void bad_data_are_refused(void **state)
     refuse_adapt(layer, layer, MU_INVALID_ARGUMENT, "the data are of type layer; give a dataset of batches");
     refuse_adapt(layer, mu_dataset_repeat(mu_dataset_from_tensors(mu_of(ramp(3))), -1), MU_INVALID_ARGUMENT,
                  "never ends; take as many batches of it");
-    assert_int_equal(mu_adapt(layer, ramp(9)), MU_OK);  // nothing was lost
+    assert_int_equal(mu_adapt(layer, ramp(9)), MU_OK); // nothing was lost
     mu_layer *normalization = mu_normalization();
     mu_tensor *rows = mu_reshape(ramp(4), 2, (int64_t[]){2, 2});
     assert_int_equal(mu_adapt(normalization, rows), MU_OK);
@@ -251,8 +251,8 @@ static void images_are_sheared(void **state)
     const double *y = doubles(train(mu_random_shear(.x_factor = {.5, .5}, .fill_mode = "constant", .seed = 4), x));
     const double *ways[2];
     for (int k = 0; k < 2; k++)
-        ways[k] = doubles(mu_image_affine_transform(
-            x, mu_vector_f32(8, (const float[]){1, k ? -.5f : .5f, 0, 0, 1, 0, 0, 0})));
+        ways[k] = doubles(
+            mu_image_affine_transform(x, mu_vector_f32(8, (const float[]){1, k ? -.5f : .5f, 0, 0, 1, 0, 0, 0})));
     int first = 0;
     for (int i = 0; i < IMAGES * PIXELS; i += PIXELS) {
         const bool is_first = memcmp(y + i, ways[0], PIXELS * sizeof *y) == 0;
@@ -357,7 +357,7 @@ static void batches_are_mixed_up(void **state)
         squares += (share - .5) * (share - .5);
     }
     assert_true(partners > MIXED - 6 && fabs(sum / MIXED - .5) < .2);
-    assert_true(fabs(squares / MIXED - .125) < .06);  // the variance of Beta(0.5, 0.5)
+    assert_true(fabs(squares / MIXED - .125) < .06); // the variance of Beta(0.5, 0.5)
     assert_number(doubles(mu_at(same, 1))[3 * AREA], 3, 0);
     assert_non_null(mu_call(layer, mu_ones(MU_F64, 4, (int64_t[]){2, 2, 2, 3}), .training = true));
 }
@@ -376,7 +376,7 @@ static void rectangles_are_mixed(void **state)
             assert_true(pixel == i || pixel == partner);
             taken += pixel != i;
         }
-        const double side = sqrt(share) * SIDE;  // whole pixels cover it within one pixel
+        const double side = sqrt(share) * SIDE; // whole pixels cover it within one pixel
         const double least = fmax(side - 1, 0) * fmax(side - 1, 0);
         assert_true(partner == i || (taken >= least - 1e-6 && taken <= (side + 1) * (side + 1)));
     }
@@ -489,7 +489,7 @@ static void moments_of_other_axes(void **state)
     const double *means = doubles(mu_reduce_mean(z, .axes = (int[]){0, 2}, .n_axes = 2));
     for (int i = 0; i < 3; i++)
         assert_number(means[i], 0, 1e-12);
-    mu_layer *again = mu_layer_from_config(mu_layer_config(whole));  // which has the axis null, not Keras's default
+    mu_layer *again = mu_layer_from_config(mu_layer_config(whole)); // which has the axis null, not Keras's default
     assert_int_equal(mu_adapt(again, x), MU_OK);
     assert_number(doubles(mu_call(again, x))[5], doubles(y)[5], 0);
     assert_null(mu_normalization(.whole = true, .axes = (int[]){1}, .n_axes = 1));
@@ -511,7 +511,7 @@ static void images_of_bytes_stay_bytes(void **state)
         assert_true(i < 5 ? pixels[i] < 64 : i < 7 || pixels[i] > 192);
     mu_tensor *ramp = mu_tensor_new(MU_U8, 4, (int64_t[]){1, 1, 3, 1}, halves);
     mu_tensor *wide = mu_call(mu_up_sampling2d(.factor_per_axis = {1, 2}, .interpolation = "bilinear"), ramp);
-    const uint8_t wanted[] = {0, 0, 1, 2, 2, 3};  // 0, 0.25, 0.75, 1.5, 2.5, 3
+    const uint8_t wanted[] = {0, 0, 1, 2, 2, 3}; // 0, 0.25, 0.75, 1.5, 2.5, 3
     assert_memory_equal(mu_tensor_data(wide), wanted, sizeof wanted);
     const int64_t far[] = {INT64_MAX, INT64_MIN};
     mu_tensor *ends = mu_tensor_new(MU_I64, 4, (int64_t[]){1, 1, 2, 1}, far);
@@ -532,23 +532,29 @@ static void counts_have_weights(void **state)
     assert_null(mu_call(count, .inputs = mu_list(x, mu_ones(MU_F64, 1, (int64_t[]){3}), MU_END)));
     expect_error(MU_INVALID_ARGUMENT, "was given tokens [2, 3] and weights [3]; give each token a weight");
     assert_null(mu_call(mu_category_encoding(3), .inputs = mu_list(x, w, MU_END)));
-    expect_error(MU_INVALID_ARGUMENT, "was given 2 tensors; give it tokens, and behind them, only with "
-                                      ".output_mode = \"count\", a weight for each");
+    expect_error(
+        MU_INVALID_ARGUMENT,
+        "was given 2 tensors; give it tokens, and behind them, only with .output_mode = \"count\", a weight for each");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(images_of_bytes_stay_bytes), MODEL_TEST(counts_have_weights),
+        MODEL_TEST(images_of_bytes_stay_bytes),
+        MODEL_TEST(counts_have_weights),
         MODEL_TEST(moments_of_other_axes),
-        MODEL_TEST(normalization_adapts), MODEL_TEST(scalars_have_one_mean),
+        MODEL_TEST(normalization_adapts),
+        MODEL_TEST(scalars_have_one_mean),
         MODEL_TEST(channels_have_scales_of_their_own),
         MODEL_TEST(bins_adapt),
         MODEL_TEST(bins_are_as_many_as_in_keras),
         MODEL_TEST(adapting_keeps_no_batches),
         MODEL_TEST(bad_data_are_refused),
-        MODEL_TEST(images_are_flipped), MODEL_TEST(batches_are_mixed_up), MODEL_TEST(rectangles_are_mixed),
-        MODEL_TEST(bad_batches_are_not_mixed), MODEL_TEST(changes_are_drawn),
+        MODEL_TEST(images_are_flipped),
+        MODEL_TEST(batches_are_mixed_up),
+        MODEL_TEST(rectangles_are_mixed),
+        MODEL_TEST(bad_batches_are_not_mixed),
+        MODEL_TEST(changes_are_drawn),
         MODEL_TEST(images_are_sheared),
         MODEL_TEST(colors_change_for_shares),
         MODEL_TEST(images_are_cropped_and_turned),

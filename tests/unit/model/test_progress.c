@@ -18,8 +18,11 @@ typedef struct display {
 static void open_display(display *d, mu_verbose mode, int width, int64_t target)
 {
     *d = (display){0};
-    d->progress = (mu_progress){.out = open_memstream(&d->text, &d->bytes), .mode = mode, .width = width,
-                                .target = target, .begin_ns = mu__now_ns() - 12 * INT64_C(1000000000)};
+    d->progress = (mu_progress){.out = open_memstream(&d->text, &d->bytes),
+                                .mode = mode,
+                                .width = width,
+                                .target = target,
+                                .begin_ns = mu__now_ns() - 12 * INT64_C(1000000000)};
     assert_non_null(d->progress.out);
 }
 

@@ -63,10 +63,7 @@ static void first_weights(void **state)
 
 // ---- Traces and replicas ------------------------------------------------------------------------
 
-static mu_value *trace_model(mu_value *arguments, void *arg)
-{
-    return mu_of(mu_call(arg, mu_at(arguments, 0)));
-}
+static mu_value *trace_model(mu_value *arguments, void *arg) { return mu_of(mu_call(arg, mu_at(arguments, 0))); }
 
 // One trace serves every length and batch, and one step alone.
 static void any_length(void **state)
@@ -120,8 +117,8 @@ static void states_are_inputs(void **state)
 {
     (void)state;
     mu_tensor *x = mu_input({4, 2}), *h = mu_input({3});
-    mu_model *model = mu_model_new(.inputs = mu_list(x, h, MU_END),
-                                   .output = mu_call(mu_gru(3), .inputs = mu_list(x, h, MU_END)));
+    mu_model *model =
+        mu_model_new(.inputs = mu_list(x, h, MU_END), .output = mu_call(mu_gru(3), .inputs = mu_list(x, h, MU_END)));
     mu_value *given = mu_list(sequences(5, 4, 2, 1), numbers(2, (int64_t[]){5, 3}, 2), MU_END);
     assert_int_equal(mu_tensor_dim(mu_call(model, .inputs = given), 1), 3);
 }
@@ -140,7 +137,7 @@ static void drops_alike_in_all_steps(void **state)
             assert_number(y[row * 240 + i], y[row * 240], 0);
     }
     assert_number(doubles(called(layer, x, false))[0], 20, 0);
-    assert_int_equal(mu_value_count(mu_model_weights(layer)), 3);  // Keras does not count the generator
+    assert_int_equal(mu_value_count(mu_model_weights(layer)), 3); // Keras does not count the generator
 }
 
 // Each gate drops different elements of the state and of the input, as in Keras where the state is dropped.
@@ -411,16 +408,25 @@ static void stateful_layers_need_one_batch_size(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(first_weights),         MODEL_TEST(any_length),
-        MODEL_TEST(replicas_train_alike),  MODEL_TEST(continues_from_states),
-        MODEL_TEST(states_are_inputs),     MODEL_TEST(drops_alike_in_all_steps),
-        MODEL_TEST(gates_drop_differently), MODEL_TEST(cell_of_ones_own),
-        MODEL_TEST(cells_compute_one_step), MODEL_TEST(wrapper_names),
-        MODEL_TEST(time_distributed_steps), MODEL_TEST(time_distributed_effects),
+        MODEL_TEST(first_weights),
+        MODEL_TEST(any_length),
+        MODEL_TEST(replicas_train_alike),
+        MODEL_TEST(continues_from_states),
+        MODEL_TEST(states_are_inputs),
+        MODEL_TEST(drops_alike_in_all_steps),
+        MODEL_TEST(gates_drop_differently),
+        MODEL_TEST(cell_of_ones_own),
+        MODEL_TEST(cells_compute_one_step),
+        MODEL_TEST(wrapper_names),
+        MODEL_TEST(time_distributed_steps),
+        MODEL_TEST(time_distributed_effects),
         MODEL_TEST(time_distributed_effects_of_kept_modes),
-        MODEL_TEST(layers_that_are_never_called), MODEL_TEST(first_calls_keep_the_order_of_steps),
-        MODEL_TEST(wrappers_refuse),       MODEL_TEST(refuses),
-        MODEL_TEST(checkpoints_have_states), MODEL_TEST(stateful_layers_need_one_batch_size),
+        MODEL_TEST(layers_that_are_never_called),
+        MODEL_TEST(first_calls_keep_the_order_of_steps),
+        MODEL_TEST(wrappers_refuse),
+        MODEL_TEST(refuses),
+        MODEL_TEST(checkpoints_have_states),
+        MODEL_TEST(stateful_layers_need_one_batch_size),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }

@@ -56,7 +56,7 @@ static void loads_keras(void **state)
     assert_predicts(model, arrays);
     assert_int_equal(model->trainer->n_losses, 2);
     assert_float_equal(model->trainer->loss_weights[1], .25, 0);
-    assert_int_equal(model->trainer->n_metrics, 4);  // the loss, the loss of each output, and compiled metrics
+    assert_int_equal(model->trainer->n_metrics, 4); // the loss, the loss of each output, and compiled metrics
     assert_float_equal(mu_scalar(mu_variable_read(mu_optimizer_iterations(model->trainer->optimizer))), 3, 0);
     // Written and read again, the model is the same.
     assert_int_equal(mu_save_model(model, "again.keras"), MU_OK);
@@ -119,7 +119,8 @@ static void goes_on(void **state)
     (void)state;
     mu_model *model = small_model();
     assert_int_equal(mu_compile(model, .optimizer = mu_adam(.learning_rate = .01, .use_ema = true),
-                                .loss = mu_log_cosh_loss(), .metrics = MU_METRICS("mae", "accuracy")), MU_OK);
+                                .loss = mu_log_cosh_loss(), .metrics = MU_METRICS("mae", "accuracy")),
+                     MU_OK);
     train(model, 3);
     assert_int_equal(mu_save_model(model, "half.keras"), MU_OK);
     mu_model *other = mu_load_model("half.keras");
@@ -147,7 +148,8 @@ static void keeps_what_it_is_compiled_with(void **state)
     mu_metric *of_logits = mu_loss_metric(logits), *huber = mu_loss_metric(mu_huber_loss(.delta = .5));
     mu_model *model = small_model();
     assert_int_equal(mu_compile(model, .loss = "ce", .steps_per_execution = 3,
-                                .metrics = MU_METRICS(of_logits, huber, "mse", "rmse"), .run_eagerly = true), MU_OK);
+                                .metrics = MU_METRICS(of_logits, huber, "mse", "rmse"), .run_eagerly = true),
+                     MU_OK);
     assert_int_equal(mu_save_model(model, "compiled.keras"), MU_OK);
     mu_model *other = mu_load_model("compiled.keras");
     if (!other)
@@ -158,7 +160,7 @@ static void keeps_what_it_is_compiled_with(void **state)
     mu_history *before = mu_evaluate(model, small_batch(), .verbose = MU_VERBOSE_SILENT);
     mu_history *after = mu_evaluate(other, small_batch(), .verbose = MU_VERBOSE_SILENT);
     for (size_t i = 0; i < MU_COUNT(names); i++)
-        assert_true(mu_history_last(after, names[i]) == mu_history_last(before, names[i]));  // of a lost name: NaN
+        assert_true(mu_history_last(after, names[i]) == mu_history_last(before, names[i])); // of a lost name: NaN
     mu_loss *mine = mu_loss_new(.call = own_loss, .name = "mine");
     assert_int_equal(mu_compile(model, .loss = "mse", .metrics = MU_METRICS(mu_loss_metric(mine))), MU_OK);
     assert_int_equal(mu_save_model(model, "compiled.keras"), MU_UNIMPLEMENTED);
@@ -196,23 +198,27 @@ static void assert_refused(const char *json, mu_status code, const char *words)
 }
 
 #define TENSOR(name) "{\"class_name\":\"__keras_tensor__\",\"config\":{\"keras_history\":[\"" name "\",0,0]}}"
-#define INPUT(name) \
+#define INPUT(name)                                                                                     \
     "{\"module\":\"keras.layers\",\"class_name\":\"InputLayer\",\"config\":{\"batch_shape\":[null,4]}," \
     "\"name\":\"" name "\",\"inbound_nodes\":[]}"
 #define OPERATION(module, class_name, name, args, kwargs) \
     CONFIGURED(module, class_name, name, ",\"units\":2", args, kwargs)
-#define CONFIGURED(module, class_name, name, options, args, kwargs) "{\"module\":\"" module "\",\"class_name\":\"" \
-    class_name "\",\"config\":{\"name\":\"" name "\"" options "},\"name\":\"" name "\",\"inbound_nodes\":[{\"args\":[" \
-    args "],\"kwargs\":{" kwargs "}}]}"
+#define CONFIGURED(module, class_name, name, options, args, kwargs)                                          \
+    "{\"module\":\"" module "\",\"class_name\":\"" class_name "\",\"config\":{\"name\":\"" name "\"" options \
+    "},\"name\":\"" name "\",\"inbound_nodes\":[{\"args\":[" args "],\"kwargs\":{" kwargs "}}]}"
 #define MODEL(layers, output) MODEL_OF(layers, output, "0")
-#define MODEL_OF(layers, output, call) \
+#define MODEL_OF(layers, output, call)                                                                   \
     "{\"module\":\"keras\",\"class_name\":\"Functional\",\"config\":{\"name\":\"m\",\"layers\":[" layers \
     "],\"input_layers\":[\"a\",0,0],\"output_layers\":[\"" output "\"," call ",0]}}"
 
 static void refuses(void **state)
 {
     (void)state;
-    static const struct { const char *json; mu_status code; const char *words; } lies[] = {
+    static const struct {
+        const char *json;
+        mu_status code;
+        const char *words;
+    } lies[] = {
         {"{\"module\":\"keras.layers\",\"class_name\":\"Lambda\",\"config\":{\"name\":\"sly\",\"function\":\"4wE=\"}}",
          MU_UNIMPLEMENTED, "'sly' is a Lambda layer"},
         {"{\"module\":\"os\",\"class_name\":\"Dense\",\"config\":{\"name\":\"d\",\"units\":2}}", MU_UNIMPLEMENTED,
@@ -224,8 +230,9 @@ static void refuses(void **state)
         {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("d"), ""), "d"), MU_INVALID_ARGUMENT,
          "wait for each other"},
         {MODEL("{\"module\":\"keras.layers\",\"class_name\":\"InputLayer\",\"name\":\"a\",\"inbound_nodes\":[],"
-               "\"config\":{\"name\":\"a\",\"batch_shape\":[null,0,3]}}", "a"), MU_INVALID_ARGUMENT,
-         "the size 0 in axis 1 of its batch_shape"},
+               "\"config\":{\"name\":\"a\",\"batch_shape\":[null,0,3]}}",
+               "a"),
+         MU_INVALID_ARGUMENT, "the size 0 in axis 1 of its batch_shape"},
         {MODEL(INPUT("a") "," INPUT("a"), "a"), MU_INVALID_ARGUMENT, "two layers of one name"},
         {MODEL(INPUT("a") "," OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":5"), "d"),
          MU_UNIMPLEMENTED, "'mask'"},
@@ -246,8 +253,9 @@ static void keeps_computed_masks(void **state)
 {
     (void)state;
     mu_layer *model = mu_layer_from_config(
-        MODEL(INPUT("a") "," CONFIGURED("keras.src.ops.numpy", "NotEqual", "n", "", TENSOR("a") ",5", "") ","
-              OPERATION("keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":" TENSOR("n")), "d"));
+        MODEL(INPUT("a") "," CONFIGURED("keras.src.ops.numpy", "NotEqual", "n", "", TENSOR("a") ",5", "") "," OPERATION(
+                  "keras.layers", "Dense", "d", TENSOR("a"), "\"mask\":" TENSOR("n")),
+              "d"));
     if (!model)
         fail_msg("%s", mu_error_message());
     const char *config = mu_layer_config(model);
@@ -255,12 +263,11 @@ static void keeps_computed_masks(void **state)
     assert_non_null(strstr(config, "\"mask\""));
 }
 
-#define EMBEDDING(name, of) \
-    CONFIGURED("keras.layers", "Embedding", name, ",\"input_dim\":9,\"output_dim\":2,\"mask_zero\":true", \
-               TENSOR(of), "")
-#define UNEQUAL(name, of) OF_NUMPY("NotEqual", name, "", TENSOR(of) ",0")
-#define OF_NUMPY(class_name, name, options, args) \
-    CONFIGURED("keras.src.ops.numpy", class_name, name, options, args, "")
+#define EMBEDDING(name, of)                                                                                           \
+    CONFIGURED("keras.layers", "Embedding", name, ",\"input_dim\":9,\"output_dim\":2,\"mask_zero\":true", TENSOR(of), \
+               "")
+#define UNEQUAL(name, of)                         OF_NUMPY("NotEqual", name, "", TENSOR(of) ",0")
+#define OF_NUMPY(class_name, name, options, args) CONFIGURED("keras.src.ops.numpy", class_name, name, options, args, "")
 #define POOLING(of, mask) \
     CONFIGURED("keras.layers", "GlobalAveragePooling1D", "p", "", TENSOR(of), "\"mask\":" TENSOR(mask))
 
@@ -284,23 +291,33 @@ static void tells_given_masks(void **state)
 {
     (void)state;
     const float padded[] = {1, 2, 0, 0}, twice[] = {1, 1, 2, 2}, early[] = {2, 3, 1, 1}, early_twice[] = {2, 2, 3, 3};
-    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") ","
-                        CONFIGURED("keras.layers", "Dropout", "d", ",\"rate\":0.5", TENSOR("e"), "") ","
-                        POOLING("d", "n"), "p"), false, padded, twice, 1);
-    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") ","
-                        OF_NUMPY("ConvertToTensor", "c", "", TENSOR("n")) "," POOLING("e", "c"), "p"), false, padded,
-                  twice, 1);
-    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") ","
-                        OF_NUMPY("Multiply", "h", "", TENSOR("e") ",2.0") "," POOLING("h", "n"), "p"), true, padded,
-                  twice, 1);
-    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," OF_NUMPY("Subtract", "s", "", TENSOR("a") ",1") ","
-                        EMBEDDING("f", "s") "," UNEQUAL("n", "s") "," POOLING("e", "n"), "p"), true, early,
-                  early_twice, 1);
-    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") ","
-                        OF_NUMPY("Cast", "c", ",\"dtype\":\"float32\"", TENSOR("n")) ","
-                        OF_NUMPY("ExpandDims", "m", ",\"axis\":-1", TENSOR("c")) ","
-                        OF_NUMPY("Multiply", "h", "", TENSOR("e") "," TENSOR("m")) ","
-                        OF_NUMPY("Mean", "p", ",\"axis\":1", TENSOR("h")), "p"), true, padded, twice, .5);
+    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") "," CONFIGURED(
+                            "keras.layers", "Dropout", "d", ",\"rate\":0.5", TENSOR("e"), "") "," POOLING("d", "n"),
+                        "p"),
+                  false, padded, twice, 1);
+    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") "," OF_NUMPY(
+                            "ConvertToTensor", "c", "", TENSOR("n")) "," POOLING("e", "c"),
+                        "p"),
+                  false, padded, twice, 1);
+    assert_pooled(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") "," OF_NUMPY(
+                            "Multiply", "h", "", TENSOR("e") ",2.0") "," POOLING("h", "n"),
+                        "p"),
+                  true, padded, twice, 1);
+    assert_pooled(
+        MODEL(INPUT("a") "," EMBEDDING("e", "a") "," OF_NUMPY("Subtract", "s", "", TENSOR("a") ",1") "," EMBEDDING(
+                  "f", "s") "," UNEQUAL("n", "s") "," POOLING("e", "n"),
+              "p"),
+        true, early, early_twice, 1);
+    assert_pooled(
+        MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a") "," OF_NUMPY(
+                  "Cast", "c", ",\"dtype\":\"float32\"",
+                  TENSOR("n")) "," OF_NUMPY("ExpandDims", "m", ",\"axis\":-1",
+                                            TENSOR("c")) "," OF_NUMPY("Multiply", "h", "",
+                                                                      TENSOR("e") "," TENSOR(
+                                                                          "m")) "," OF_NUMPY("Mean", "p", ",\"axis\":1",
+                                                                                             TENSOR("h")),
+              "p"),
+        true, padded, twice, .5);
     mu_model *model = mu_layer_from_config(MODEL(INPUT("a") "," EMBEDDING("e", "a") "," UNEQUAL("n", "a"), "n"));
     mu_tensor *mask = model ? mu_call(model, mu_tensor_new(MU_F32, 2, (int64_t[]){1, 4}, padded)) : NULL;
     if (!mask)
@@ -350,9 +367,10 @@ static void refuses_damage(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(loads_keras), cmocka_unit_test(weights_in_every_format), cmocka_unit_test(goes_on),
-        cmocka_unit_test(refuses),     cmocka_unit_test(refuses_depth),           cmocka_unit_test(refuses_damage),
-        cmocka_unit_test(numbers_masks), cmocka_unit_test(keeps_computed_masks),
+        cmocka_unit_test(loads_keras),       cmocka_unit_test(weights_in_every_format),
+        cmocka_unit_test(goes_on),           cmocka_unit_test(refuses),
+        cmocka_unit_test(refuses_depth),     cmocka_unit_test(refuses_damage),
+        cmocka_unit_test(numbers_masks),     cmocka_unit_test(keeps_computed_masks),
         cmocka_unit_test(tells_given_masks), cmocka_unit_test(keeps_what_it_is_compiled_with),
     };
     return cmocka_run_group_tests(tests, start, finish);

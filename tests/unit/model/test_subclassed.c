@@ -57,7 +57,7 @@ static void weights_have_paths(void **state)
     (void)state;
     static const char *const paths[] = {"scale", "entry/kernel", "entry/bias"};
     mu_model *model = pair_model(0);
-    mu_call_values(model, mu_input({2}));  // makes the weights
+    mu_call_values(model, mu_input({2})); // makes the weights
     mu_value *weights = mu_model_weights(model);
     assert_int_equal(mu_value_count(weights), 3);
     for (int i = 0; i < 3; i++) {
@@ -83,12 +83,11 @@ static void outputs_are_found_by_name(void **state)
         mu_set_seed(3);
         mu_call_values(model, x);
         mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1),
-                   .loss = order ? MU_BY_NAME("half", "mae", "whole", "mse")
-                                 : MU_BY_NAME("whole", "mse", "half", "mae"),
+                   .loss =
+                       order ? MU_BY_NAME("half", "mae", "whole", "mse") : MU_BY_NAME("whole", "mse", "half", "mae"),
                    .metrics = MU_BY_NAME("half", "mse"));
         mu_history *history = mu_fit(model, mu_list(x, mu_map("half", half, "whole", whole, MU_END), MU_END),
-                                     .epochs = 2, .batch_size = 5, .no_shuffle = true,
-                                     .verbose = MU_VERBOSE_SILENT);
+                                     .epochs = 2, .batch_size = 5, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT);
         assert_non_null(history);
         last[order] = mu_history_last(history, "whole_loss");
         assert_false(isnan(mu_history_last(history, "half_mse")));
@@ -97,12 +96,12 @@ static void outputs_are_found_by_name(void **state)
     mu_model *model = pair_model(0);
     mu_compile(model, .optimizer = "sgd", .loss = MU_BY_NAME("whole", "mse", "third", "mae"));
     assert_null(mu_train_on_batch(model, mu_list(x, mu_list(whole, half, MU_END), MU_END)));
-    expect_error(MU_INVALID_ARGUMENT, "the model's outputs are a map with the keys 'whole', 'half', which lacks "
-                 "'third'");
+    expect_error(MU_INVALID_ARGUMENT,
+                 "the model's outputs are a map with the keys 'whole', 'half', which lacks 'third'");
     mu_compile(model, .optimizer = "sgd", .loss = "mse");
     assert_null(mu_train_on_batch(model, mu_list(x, mu_list(whole, half, MU_END), MU_END)));
-    expect_error(MU_INVALID_ARGUMENT, "has 2 outputs and was compiled with 1 losses; give mu_compile .loss = "
-                 "MU_LOSSES(");
+    expect_error(MU_INVALID_ARGUMENT,
+                 "has 2 outputs and was compiled with 1 losses; give mu_compile .loss = MU_LOSSES(");
 }
 
 // A step of the program's own on replicas.
@@ -126,8 +125,8 @@ static void steps_of_ones_own(void **state)
             mu_model *model = pair_model(0);
             mu_set_seed(3);
             mu_compile(model, .train_step = own_step, .step_arg = mu_sgd(.learning_rate = .1));
-            mu_history *history = mu_fit(model, data, .epochs = 3, .batch_size = 4, .no_shuffle = true,
-                                         .verbose = MU_VERBOSE_SILENT);
+            mu_history *history =
+                mu_fit(model, data, .epochs = 3, .batch_size = 4, .no_shuffle = true, .verbose = MU_VERBOSE_SILENT);
             losses[k] = history ? mu_history_last(history, "loss") : NAN;
         }
     assert_number(losses[1], losses[0], 1e-13);
@@ -237,14 +236,15 @@ static void errors_name_the_model_and_its_function(void **state)
     assert_null(mu_model_input(model, 0));
     expect_error(MU_INVALID_ARGUMENT, "the calls of 'a' are made in C");
     assert_null(mu_clone_model(mu_model_subclass("b", .call = with_arg, .arg = &model)));
-    expect_error(MU_UNIMPLEMENTED, "'b' is a model of your own with an .arg, which may refer to other layers; give "
-                 "mu_model_subclass a .clone");
+    expect_error(
+        MU_UNIMPLEMENTED,
+        "'b' is a model of your own with an .arg, which may refer to other layers; give mu_model_subclass a .clone");
     // Objects that a failed build has made are freed, so that the next build can make them.
     mu_model *late = mu_model_subclass("late", .build = build_late, .call = call_late);
     assert_null(mu_call(late, cube));
     expect_error(MU_INVALID_ARGUMENT, "give two axes");
     assert_non_null(mu_call(late, x));
-    mu_model *clone = mu_clone_model(late);  // whose build makes the layer
+    mu_model *clone = mu_clone_model(late); // whose build makes the layer
     assert_non_null(mu_call(clone, x));
 }
 
@@ -271,8 +271,7 @@ static void refused_layers_leave_nothing(void **state)
     assert_int_equal(mu_layer_set_attribute(model, "first", mu_dense(2, .name = "same")), MU_OK);
     REFUSED_STATUS(mu_layer_set_attribute(model, "second", mu_dense(2, .name = "same")), MU_INVALID_ARGUMENT,
                    "both named 'same'");
-    REFUSED_STATUS(mu_layer_add_sublayer(model, mu_dense(2, .name = "same")), MU_INVALID_ARGUMENT,
-                   "both named 'same'");
+    REFUSED_STATUS(mu_layer_add_sublayer(model, mu_dense(2, .name = "same")), MU_INVALID_ARGUMENT, "both named 'same'");
     assert_null(mu_layer_attribute(model, "second"));
     expect_error(MU_NOT_FOUND, "'second'");
     assert_int_equal(mu_layer_set_attribute(model, "second", mu_dense(2, .name = "other")), MU_OK);
@@ -339,18 +338,19 @@ static void copy_weights(mu_model *to, mu_model *from)
     assert_int_equal(mu_value_count(a), mu_value_count(b));
     for (int i = 0; i < mu_value_count(a); i++)
         assert_int_equal(mu_variable_assign(mu_value_variable(mu_value_at(a, i)),
-                                            mu_variable_read(mu_value_variable(mu_value_at(b, i)))), MU_OK);
+                                            mu_variable_read(mu_value_variable(mu_value_at(b, i)))),
+                         MU_OK);
 }
 
 static mu_history *train_tagger(mu_model *model, mu_model *first)
 {
     mu_tensor *x = sentences();
-    mu_value *y = mu_list(numbers(3, (int64_t[]){SENTENCES, STEPS, 1}, 2), numbers(2, (int64_t[]){SENTENCES, 1}, 3),
-                          MU_END);
+    mu_value *y =
+        mu_list(numbers(3, (int64_t[]){SENTENCES, STEPS, 1}, 2), numbers(2, (int64_t[]){SENTENCES, 1}, 3), MU_END);
     mu_call_values(model, x);
     copy_weights(model, first);
-    mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1), .loss = MU_LOSSES("mse", "mse"),
-               .metrics = "mae", .metric_outputs = (int[]){0}, .n_metric_outputs = 1);
+    mu_compile(model, .optimizer = mu_sgd(.learning_rate = .1), .loss = MU_LOSSES("mse", "mse"), .metrics = "mae",
+               .metric_outputs = (int[]){0}, .n_metric_outputs = 1);
     return mu_fit(model, mu_list(x, y, MU_END), .epochs = 2, .batch_size = 6, .no_shuffle = true,
                   .verbose = MU_VERBOSE_SILENT);
 }
@@ -384,7 +384,7 @@ static void masks_are_asked_for(void **state)
     const bool *mask = mu_tensor_data(mu_mask_of(h));
     for (int i = 0; i < SENTENCES * STEPS; i++)
         assert_int_equal(mask[i], ((const int64_t *)mu_tensor_data(x))[i] != 0);
-    assert_ptr_equal(mu_mask_of(mu_call(half, h)), mu_mask_of(h));  // of a copy in another type
+    assert_ptr_equal(mu_mask_of(mu_call(half, h)), mu_mask_of(h)); // of a copy in another type
     assert_null(mu_mask_of(x));
     assert_null(mu_mask_of(mu_add(h, h)));
     assert_null(mu_mask_of(mu_call(mu_lstm(2), h)));
@@ -401,7 +401,7 @@ static void masks_are_asked_for(void **state)
 // A layer that declares the masks of its outputs: those of its inputs, or of the inner layer.
 typedef struct saying {
     mu_layer *inner;
-    mu_tensor *mask;             // NULL: no mask
+    mu_tensor *mask; // NULL: no mask
 } saying;
 
 static mu_value *says_masks(mu_layer *layer, mu_value *inputs, const mu_call_context *context, void *arg)
@@ -544,14 +544,21 @@ static void failed_calls_leave_no_masks(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        MODEL_TEST(layers_have_the_mode_of_the_model), MODEL_TEST(weights_have_paths),
-        MODEL_TEST(outputs_are_found_by_name), MODEL_TEST(steps_of_ones_own), MODEL_TEST(is_saved_and_cloned),
-        MODEL_TEST(is_summarised_and_drawn), MODEL_TEST(errors_name_the_model_and_its_function),
-        MODEL_TEST(cycles_are_refused), MODEL_TEST(refused_layers_leave_nothing),
-        MODEL_TEST(masks_travel_with_tensors), MODEL_TEST(masks_are_asked_for), MODEL_TEST(layers_say_their_masks),
-        MODEL_TEST(given_masks_reach_layers_inside), MODEL_TEST(steps_have_their_rows_of_a_mask),
-        MODEL_TEST(means_are_of_steps_that_count),
-        MODEL_TEST(failed_calls_leave_no_masks)};
+    const struct CMUnitTest tests[] = {MODEL_TEST(layers_have_the_mode_of_the_model),
+                                       MODEL_TEST(weights_have_paths),
+                                       MODEL_TEST(outputs_are_found_by_name),
+                                       MODEL_TEST(steps_of_ones_own),
+                                       MODEL_TEST(is_saved_and_cloned),
+                                       MODEL_TEST(is_summarised_and_drawn),
+                                       MODEL_TEST(errors_name_the_model_and_its_function),
+                                       MODEL_TEST(cycles_are_refused),
+                                       MODEL_TEST(refused_layers_leave_nothing),
+                                       MODEL_TEST(masks_travel_with_tensors),
+                                       MODEL_TEST(masks_are_asked_for),
+                                       MODEL_TEST(layers_say_their_masks),
+                                       MODEL_TEST(given_masks_reach_layers_inside),
+                                       MODEL_TEST(steps_have_their_rows_of_a_mask),
+                                       MODEL_TEST(means_are_of_steps_that_count),
+                                       MODEL_TEST(failed_calls_leave_no_masks)};
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }

@@ -51,7 +51,7 @@ static void values_are_recorded(void **state)
     (void)state;
     mu_summary_writer *writer = mu_summary_writer_new("loop/values");
     assert_non_null(writer);
-    assert_int_equal(n_files("loop/values"), 0);  // before the first value there is no file
+    assert_int_equal(n_files("loop/values"), 0); // before the first value there is no file
     fine(mu_summary_scalar(writer, "rate", .25, 1));
     fine(mu_summary_text(writer, "note", "**begun**", 1));
     fine(mu_summary_histogram(writer, "numbers", numbers(1, (int64_t[]){500}, 3), 2, .buckets = 7));
@@ -191,10 +191,13 @@ static void wrong_arguments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        MODEL_TEST(values_are_recorded), MODEL_TEST(histograms_leave_out_what_is_not_finite),
-        MODEL_TEST(the_first_replica_records), MODEL_TEST(traced_functions_record_in_each_run),
+        MODEL_TEST(values_are_recorded),
+        MODEL_TEST(histograms_leave_out_what_is_not_finite),
+        MODEL_TEST(the_first_replica_records),
+        MODEL_TEST(traced_functions_record_in_each_run),
         MODEL_TEST(the_first_replica_of_a_graph_records),
-        MODEL_TEST(weights_are_recorded), MODEL_TEST(wrong_arguments),
+        MODEL_TEST(weights_are_recorded),
+        MODEL_TEST(wrong_arguments),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }

@@ -46,17 +46,22 @@ static void encodings_have_no_masks(void **state)
 {
     (void)state;
     mu_tensor *rows = mu_tensor_strings(2, (int64_t[]){2, 2}, (const char *const[]){"dog", "", "", ""});
+    assert_longs(
+        mu_call(mu_string_lookup(.vocabulary = animals, .n_vocabulary = 2, .mask_token = "", .output_mode = "count"),
+                rows),
+        6, (int64_t[]){0, 0, 1, 0, 0, 0});
     assert_longs(mu_call(mu_string_lookup(.vocabulary = animals, .n_vocabulary = 2, .mask_token = "",
-                                          .output_mode = "count"), rows), 6, (int64_t[]){0, 0, 1, 0, 0, 0});
-    assert_longs(mu_call(mu_string_lookup(.vocabulary = animals, .n_vocabulary = 2, .mask_token = "",
-                                          .num_oov_indices = 0, .output_mode = "multi_hot"), rows), 4,
-                 (int64_t[]){0, 1, 0, 0});
+                                          .num_oov_indices = 0, .output_mode = "multi_hot"),
+                         rows),
+                 4, (int64_t[]){0, 1, 0, 0});
     assert_longs(mu_call(mu_integer_lookup(.vocabulary = (const int64_t[]){5}, .n_vocabulary = 1, .mask_token = 0,
                                            .output_mode = "one_hot"),
-                         mu_tensor_new(MU_I64, 1, (int64_t[]){3}, (int64_t[]){5, 0, 7})), 6,
-                 (int64_t[]){0, 1, 0, 0, 1, 0});
+                         mu_tensor_new(MU_I64, 1, (int64_t[]){3}, (int64_t[]){5, 0, 7})),
+                 6, (int64_t[]){0, 1, 0, 0, 1, 0});
     assert_longs(mu_call(mu_text_vectorization(.vocabulary = animals, .n_vocabulary = 2, .split = "none",
-                                               .output_mode = "multi_hot"), rows), 6, (int64_t[]){0, 0, 1, 0, 0, 0});
+                                               .output_mode = "multi_hot"),
+                         rows),
+                 6, (int64_t[]){0, 0, 1, 0, 0, 0});
 }
 
 // The token that stands for those out of the vocabulary may be in the vocabulary, except where indices become tokens.
@@ -69,8 +74,8 @@ static void vocabularies_have_any_token_but_the_mask(void **state)
                  (int64_t[]){2, 3, 0});
     assert_longs(mu_vocabulary(layer), 4, (int64_t[]){-1, 7, -1, 3});
     assert_null(mu_integer_lookup(.vocabulary = numbers, .n_vocabulary = 3, .invert = true));
-    expect_error(MU_INVALID_ARGUMENT, "vocabulary[1] is -1, the out-of-vocabulary token; leave it out, or put all "
-                 "special tokens in front");
+    expect_error(MU_INVALID_ARGUMENT,
+                 "vocabulary[1] is -1, the out-of-vocabulary token; leave it out, or put all special tokens in front");
     assert_null(mu_integer_lookup(.vocabulary = numbers, .n_vocabulary = 3, .mask_token = 3, .output_mode = "count"));
     expect_error(MU_INVALID_ARGUMENT, "vocabulary[2] is 3, the mask token; leave it out");
     assert_null(mu_text_vectorization(.vocabulary = (const char *const[]){"a", ""}, .n_vocabulary = 2));
@@ -110,7 +115,7 @@ static void datasets_are_looked_up(void **state)
     mu_dataset *data = mu_dataset_from_tensor_slices(mu_list(words(), mu_ones(MU_F32, 1, (int64_t[]){4}), MU_END));
     assert_int_equal(mu_adapt(layer, mu_dataset_batch(data, 3)), MU_OK);
     mu_iterator *iterator = mu_iterate(mu_dataset_map(mu_dataset_batch(data, 4), look_up, layer));
-    assert_longs(mu_at(mu_next(iterator), 0), 4, (int64_t[]){1, 2, 3, 4});  // of equal counts the larger first
+    assert_longs(mu_at(mu_next(iterator), 0), 4, (int64_t[]){1, 2, 3, 4}); // of equal counts the larger first
     mu_layer *back = mu_layer_from_config(mu_layer_config(layer));
     assert_longs(mu_call(back, words()), 4, (int64_t[]){1, 2, 3, 4});
     assert_string_equal(mu_tensor_string(mu_vocabulary(back), 1).bytes, "dog");
@@ -143,9 +148,11 @@ static void texts_become_words(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {MODEL_TEST(lookups_find_tokens), MODEL_TEST(encodings_have_no_masks),
+    const struct CMUnitTest tests[] = {MODEL_TEST(lookups_find_tokens),
+                                       MODEL_TEST(encodings_have_no_masks),
                                        MODEL_TEST(vocabularies_have_any_token_but_the_mask),
-                                       MODEL_TEST(hashes_mask_integers), MODEL_TEST(datasets_are_looked_up),
+                                       MODEL_TEST(hashes_mask_integers),
+                                       MODEL_TEST(datasets_are_looked_up),
                                        MODEL_TEST(texts_become_words)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

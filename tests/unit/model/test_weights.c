@@ -269,7 +269,8 @@ int main(void)
         MODEL_TEST(nothing_changes_unless_all_fits),
         MODEL_TEST(checkpoints_are_saved),
         MODEL_TEST(poisoned_weights_fail_until_restored),
-        MODEL_TEST(nadam_continues), MODEL_TEST(nadam_of_many_updates_is_read_at_once),
+        MODEL_TEST(nadam_continues),
+        MODEL_TEST(nadam_of_many_updates_is_read_at_once),
         MODEL_TEST(the_state_of_another_optimizer_is_told),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);

@@ -31,15 +31,9 @@ static inline mu_tensor *random_tensor(mu_dtype dtype, mu_shape shape, double lo
     return mu__give(t);
 }
 
-static inline double element(const mu_tensor *t, int64_t i)
-{
-    return mu__read_element(t->dtype, mu__host_read(t), i);
-}
+static inline double element(const mu_tensor *t, int64_t i) { return mu__read_element(t->dtype, mu__host_read(t), i); }
 
-static inline mu_view view_of(const mu_tensor *t)
-{
-    return (mu_view){t->dtype, t->shape, mu__host_write(t)};
-}
+static inline mu_view view_of(const mu_tensor *t) { return (mu_view){t->dtype, t->shape, mu__host_write(t)}; }
 
 static mu_team check_team = {1};
 
@@ -61,7 +55,7 @@ static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tens
     for (int i = 0; i < n_out; i++) {
         out[i] = mu__give(mu__tensor_alloc(out_specs[i].dtype, &out_specs[i].shape));
         assert_non_null(out[i]);
-        memset(mu__host_write(out[i]), 0xFF, mu__spec_bytes(&out_specs[i]));  // NaNs: unwritten elements are noticed
+        memset(mu__host_write(out[i]), 0xFF, mu__spec_bytes(&out_specs[i])); // NaNs: unwritten elements are noticed
         out_views[i] = view_of(out[i]);
     }
     mu_prepare prepare = {
@@ -73,8 +67,15 @@ static inline bool run_row(const mu_op *op, const void *attrs, int n_in, mu_tens
     void *scratch = prepare.scratch_bytes ? mu__alloc_data(prepare.scratch_bytes) : NULL;
     if (scratch)
         memset(scratch, 0xFF, prepare.scratch_bytes);
-    mu_kernel kernel = {.op = op, .attrs = attrs, .n_in = n_in, .n_out = n_out, .in = in_views, .out = out_views,
-                        .team = &check_team, .scratch = scratch, .state = prepare.state};
+    mu_kernel kernel = {.op = op,
+                        .attrs = attrs,
+                        .n_in = n_in,
+                        .n_out = n_out,
+                        .in = in_views,
+                        .out = out_views,
+                        .team = &check_team,
+                        .scratch = scratch,
+                        .state = prepare.state};
     assert_int_equal(fast ? op->cpu.run(&kernel) : op->ref(&kernel), MU_OK);
     if (scratch)
         mu__free_data(scratch, prepare.scratch_bytes);
@@ -126,8 +127,14 @@ static inline void check_gradient(const mu_op *op, const void *attrs, int n_in, 
     mu_tensor *out[CHECK_INPUTS], *dys[CHECK_INPUTS] = {NULL};
     run_row(op, attrs, n_in, in, out, false);
     dys[o] = random_tensor(MU_F64, out[o]->shape, -1, 1, 77);
-    mu_grad g = {.op = op, .attrs = attrs, .n_in = n_in, .n_out = mu__op_outputs(op, attrs, n_in), .x = in, .y = out,
-                 .dys = dys, .dy = dys[0]};
+    mu_grad g = {.op = op,
+                 .attrs = attrs,
+                 .n_in = n_in,
+                 .n_out = mu__op_outputs(op, attrs, n_in),
+                 .x = in,
+                 .y = out,
+                 .dys = dys,
+                 .dy = dys[0]};
     for (int i = 0; i < n_in; i++) {
         if (no_grad >> i & 1)
             continue;

@@ -14,8 +14,9 @@
 
 #include <cmocka.h>
 
-#define DIMS(...) (const int64_t[]){__VA_ARGS__}
-#define VECTOR(...) vector_of(MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__}, MU_F32)
+#define DIMS(...) \
+    (const int64_t[]) { __VA_ARGS__ }
+#define VECTOR(...)           vector_of(MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__}, MU_F32)
 #define VECTOR_OF(dtype, ...) vector_of(MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__}, dtype)
 #define EXPECT(tensor, ...) \
     expect_elements(tensor, MU_COUNT(((double[]){__VA_ARGS__})), (double[]){__VA_ARGS__}, __LINE__)

@@ -6,7 +6,7 @@ enum { SIZE = 37 };
 
 // A resource that is nothing but a tensor.
 typedef struct cell {
-    mu_resource resource;  // first
+    mu_resource resource; // first
     mu_tensor *value;
 } cell;
 
@@ -72,8 +72,13 @@ static void run_effect(const mu_op *op, const void *attrs, int n_in, mu_tensor *
         in_views[i] = view_of(in[i]);
     for (int i = 0; i < n_resources; i++)
         resource_views[i] = view_of(resources[i]);
-    const mu_kernel kernel = {.op = op, .attrs = attrs, .n_in = n_in, .in = in_views, .n_resources = n_resources,
-                              .resources = resource_views, .team = &alone};
+    const mu_kernel kernel = {.op = op,
+                              .attrs = attrs,
+                              .n_in = n_in,
+                              .in = in_views,
+                              .n_resources = n_resources,
+                              .resources = resource_views,
+                              .team = &alone};
     assert_int_equal(fast ? op->cpu.run(&kernel) : op->ref(&kernel), MU_OK);
 }
 
@@ -81,15 +86,22 @@ static void test_adam(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    const struct { mu_dtype dtype; bool fast; double tolerance; } ways[] = {
-        {MU_F64, false, 1e-14}, {MU_F64, true, 1e-14}, {MU_F32, false, 1e-6}, {MU_F32, true, 1e-6}};
+    const struct {
+        mu_dtype dtype;
+        bool fast;
+        double tolerance;
+    } ways[] = {{MU_F64, false, 1e-14}, {MU_F64, true, 1e-14}, {MU_F32, false, 1e-6}, {MU_F32, true, 1e-6}};
     for (size_t k = 0; k < MU_COUNT(ways); k++) {
         const mu_shape shape = MU_SHAPE(SIZE);
-        mu_tensor *resources[] = {random_tensor(ways[k].dtype, shape, -1, 1, 1), random_tensor(ways[k].dtype, shape,
-            0, 0, 1),
+        mu_tensor *resources[] = {random_tensor(ways[k].dtype, shape, -1, 1, 1),
+                                  random_tensor(ways[k].dtype, shape, 0, 0, 1),
                                   random_tensor(ways[k].dtype, shape, 0, 0, 1)};
-        mu_tensor *in[] = {mu_constant(ways[k].dtype, 0.01), mu_constant(MU_F64, 0.9), mu_constant(MU_F64, 0.999),
-                           mu_constant(MU_F64, 1e-7), NULL, NULL};
+        mu_tensor *in[] = {mu_constant(ways[k].dtype, 0.01),
+                           mu_constant(MU_F64, 0.9),
+                           mu_constant(MU_F64, 0.999),
+                           mu_constant(MU_F64, 1e-7),
+                           NULL,
+                           NULL};
         double w[SIZE], m[SIZE] = {0}, v[SIZE] = {0};
         for (int64_t i = 0; i < SIZE; i++)
             w[i] = element(resources[0], i);
@@ -122,7 +134,7 @@ static void test_adam_step_in_f32(void **state)
         for (int i = 0; i < 3; i++)
             resources[i] = mu_constant(MU_F32, 0);
         for (int step = 0; step < 100; step++) {
-            mu_tensor *in[] = {mu_constant(MU_F64, 0.5), mu_constant(MU_F64, 0.9), mu_constant(MU_F64, 0.999),
+            mu_tensor *in[] = {mu_constant(MU_F64, 0.5),     mu_constant(MU_F64, 0.9),  mu_constant(MU_F64, 0.999),
                                mu_constant(MU_F64, epsilon), mu_constant(MU_I64, step), mu_constant(MU_F32, gradient)};
             run_effect(&mu_op_apply_adam, NULL, 6, in, 3, resources, fast);
             m += (gradient - m) * (1 - 0.9);
@@ -145,8 +157,8 @@ static void test_gradient_descent(void **state)
         const bool fast = k / 2 % 2, slot = k / 4 > 0;
         const mu_nesterov_attrs attrs = {.nesterov = k / 4 == 2};
         const double momentum = slot ? 0.9 : 0;
-        mu_tensor *resources[] = {random_tensor(dtype, MU_SHAPE(SIZE), -1, 1, 1), random_tensor(dtype, MU_SHAPE(SIZE),
-            0, 0, 1)};
+        mu_tensor *resources[] = {random_tensor(dtype, MU_SHAPE(SIZE), -1, 1, 1),
+                                  random_tensor(dtype, MU_SHAPE(SIZE), 0, 0, 1)};
         mu_tensor *in[] = {mu_constant(MU_F64, 0.1), mu_constant(MU_F64, momentum), NULL};
         double w[SIZE], velocity[SIZE] = {0};
         for (int64_t i = 0; i < SIZE; i++)
@@ -277,14 +289,10 @@ static void test_mismatches_say_why(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_assignments),
-        cmocka_unit_test(test_adam),
-        cmocka_unit_test(test_adam_step_in_f32),
-        cmocka_unit_test(test_gradient_descent),
-        cmocka_unit_test(test_scattered_rows),
-        cmocka_unit_test(test_scatters_of_no_kind_are_refused),
-        cmocka_unit_test(test_rows_of_parts),
-        cmocka_unit_test(test_mismatches_say_why),
+        cmocka_unit_test(test_assignments),      cmocka_unit_test(test_adam),
+        cmocka_unit_test(test_adam_step_in_f32), cmocka_unit_test(test_gradient_descent),
+        cmocka_unit_test(test_scattered_rows),   cmocka_unit_test(test_scatters_of_no_kind_are_refused),
+        cmocka_unit_test(test_rows_of_parts),    cmocka_unit_test(test_mismatches_say_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -54,8 +54,9 @@ static void test_sums(void **state)
     for (int i = 0; i < 40; i++)
         many[i] = 100 + i;
     apply(sparse, 40, many);
-    expect_error(MU_RESOURCE_EXHAUSTED, "this server keeps 256 of at most 1000 bytes, the largest accumulator 'dense' "
-                 "160, accumulator 'sparse' 96");
+    expect_error(
+        MU_RESOURCE_EXHAUSTED,
+        "this server keeps 256 of at most 1000 bytes, the largest accumulator 'dense' 160, accumulator 'sparse' 96");
     assert_int_equal(budget.used, 256);
     assert_int_equal(apply(sparse, 1, (int64_t[]){6}), MU_OK); // the old content is unchanged
     assert_int_equal(sparse->sum.shape.dims[0], 4);
@@ -108,6 +109,6 @@ static void test_kept_gradients_and_saved_ones(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_sums),
-                                      cmocka_unit_test(test_kept_gradients_and_saved_ones)};
+                                       cmocka_unit_test(test_kept_gradients_and_saved_ones)};
     return cmocka_run_group_tests(tests, start_with_key, end_library);
 }

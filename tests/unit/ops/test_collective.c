@@ -4,7 +4,7 @@
 
 // Doubles every element, as a sum over two ranks with equal values would; counts its calls.
 typedef struct twin {
-    mu_collective collective;  // first
+    mu_collective collective; // first
     int calls;
     int64_t elements;
 } twin;
@@ -22,17 +22,21 @@ static mu_status twin_all_reduce(mu_collective *self, int64_t number, const char
     return MU_OK;
 }
 
-static twin make_twin(void)
-{
-    return (twin){.collective = {.rank = 0, .size = 2, .all_reduce = twin_all_reduce}};
-}
+static twin make_twin(void) { return (twin){.collective = {.rank = 0, .size = 2, .all_reduce = twin_all_reduce}}; }
 
 static void run_all_reduce(twin *group, int n, const mu_view *in, const mu_view *out, void *scratch)
 {
     static const mu_team alone = {1};
     const mu_all_reduce_attrs attrs = {MU_REDUCTION_SUM, "gradients"};
-    const mu_kernel kernel = {.op = &mu_op_all_reduce, .attrs = &attrs, .n_in = n, .n_out = n, .in = in, .out = out,
-                              .team = &alone, .collective = group ? &group->collective : NULL, .scratch = scratch};
+    const mu_kernel kernel = {.op = &mu_op_all_reduce,
+                              .attrs = &attrs,
+                              .n_in = n,
+                              .n_out = n,
+                              .in = in,
+                              .out = out,
+                              .team = &alone,
+                              .collective = group ? &group->collective : NULL,
+                              .scratch = scratch};
     assert_int_equal(mu_op_all_reduce.cpu.run(&kernel), MU_OK);
 }
 
@@ -50,7 +54,7 @@ static void test_one_call_for_all(void **state)
     assert_true(group.calls == 2 && apart[1][1] == 4 && apart[0][3] == 12);
     run_all_reduce(&group, 2, from, scattered, NULL);
     assert_true(group.calls == 3 && apart[0][0] == 6);
-    run_all_reduce(&group, 2, from, from, NULL);  // in place
+    run_all_reduce(&group, 2, from, from, NULL); // in place
     assert_true(group.calls == 4 && in[0] == 2 && in[5] == 12);
     run_all_reduce(NULL, 2, from, scattered, NULL);
     assert_true(group.calls == 4 && apart[0][0] == 6 && apart[1][0] == 2);

@@ -7,7 +7,7 @@
 #include <muster/ops.h>
 
 typedef struct conv_case {
-    int64_t x[4], w[4];  // n h w c; kh kw c/g o
+    int64_t x[4], w[4]; // n h w c; kh kw c/g o
     int64_t strides[2], dilations[2], pads[4];
     const char *padding;
     int64_t groups;
@@ -69,9 +69,9 @@ static mu_tensor *naive(const conv_case *c, const mu_tensor *x, const mu_tensor 
                             if (iy < 0 || iy >= c->x[1] || ix < 0 || ix >= c->x[2])
                                 continue;
                             for (int64_t i = 0; i < c->w[2]; i++)
-                                *to += element(x, ((n * c->x[1] + iy) * c->x[2] + ix) * c->x[3]
-                                                      + f / group_out * c->w[2] + i)
-                                       * element(w, ((ky * c->w[1] + kx) * c->w[2] + i) * o + f);
+                                *to += element(x, ((n * c->x[1] + iy) * c->x[2] + ix) * c->x[3] +
+                                                      f / group_out * c->w[2] + i) *
+                                       element(w, ((ky * c->w[1] + kx) * c->w[2] + i) * o + f);
                         }
     return y;
 }
@@ -83,8 +83,8 @@ static void test_forward_is_the_sum(void **state)
     for (size_t k = 0; k < MU_COUNT(cases); k++) {
         const conv_case *c = &cases[k];
         const mu_conv_attrs attrs = attrs_of(c);
-        mu_tensor *in[] = {random_tensor(MU_F64, mu_shape_make(4, c->x), -1, 1, k), random_tensor(MU_F64,
-            mu_shape_make(4, c->w), -1, 1, k + 50)};
+        mu_tensor *in[] = {random_tensor(MU_F64, mu_shape_make(4, c->x), -1, 1, k),
+                           random_tensor(MU_F64, mu_shape_make(4, c->w), -1, 1, k + 50)};
         mu_tensor *y;
         run_row(&mu_op_conv2d, &attrs, 2, in, &y, false);
         assert_close(y, naive(c, in[0], in[1]), 1e-12);
@@ -183,7 +183,7 @@ static void test_input_gradients_of_many_channels(void **state)
         {{2, 7, 6, 64}, {3, 3, 64, 64}, {1, 1}, {1, 1}, {0}, "same", 1},
         {{1, 9, 8, 67}, {2, 3, 67, 65}, {1, 1}, {2, 1}, {0}, "valid", 1},
         {{1, 5, 6, 65}, {3, 4, 65, 70}, {1, 1}, {1, 1}, {0, 2, 3, 1}, "explicit", 1},
-        {{1, 5, 6, 64}, {2, 2, 64, 64}, {1, 1}, {1, 1}, {3, 0, 1, 2}, "explicit", 1},  // pads beyond the kernel
+        {{1, 5, 6, 64}, {2, 2, 64, 64}, {1, 1}, {1, 1}, {3, 0, 1, 2}, "explicit", 1}, // pads beyond the kernel
         {{1, 5, 6, 64}, {3, 3, 64, 64}, {1, 2}, {1, 1}, {0}, "same", 1},
         {{2, 4, 3, 5}, {1, 1, 5, 7}, {1, 1}, {1, 1}, {0}, "valid", 1},
     };
@@ -303,8 +303,8 @@ static void test_integers(void **state)
     mu_tensor *x = random_tensor(MU_I32, MU_SHAPE(2, 7, 5, 4), -1000, 1000, 1);
     mu_tensor *w = random_tensor(MU_I32, MU_SHAPE(3, 2, 2, 6), -1000, 1000, 2);
     mu_tensor *y = mu_nn_conv2d(x, w, .strides = {2, 1}, .padding = "same", .groups = 2);
-    mu_tensor *wanted = mu_nn_conv2d(mu_cast(x, MU_F64), mu_cast(w, MU_F64), .strides = {2, 1}, .padding = "same",
-                                     .groups = 2);
+    mu_tensor *wanted =
+        mu_nn_conv2d(mu_cast(x, MU_F64), mu_cast(w, MU_F64), .strides = {2, 1}, .padding = "same", .groups = 2);
     assert_true(y && wanted && y->dtype == MU_I32);
     for (int64_t i = 0; i < mu__elements(&y->shape); i++)
         assert_true(element(y, i) == element(wanted, i));
@@ -342,13 +342,16 @@ static void test_wrong_calls_say_why(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward_is_the_sum),      cmocka_unit_test(test_gradients_match_differences),
-        cmocka_unit_test(test_fast_kernels_agree),      cmocka_unit_test(test_network_shapes_are_fast),
+        cmocka_unit_test(test_forward_is_the_sum),
+        cmocka_unit_test(test_gradients_match_differences),
+        cmocka_unit_test(test_fast_kernels_agree),
+        cmocka_unit_test(test_network_shapes_are_fast),
         cmocka_unit_test(test_input_gradients_of_many_channels),
         cmocka_unit_test(test_gradients_by_rows),
         cmocka_unit_test(test_transposed_volumes_of_many_channels),
         cmocka_unit_test(test_large_images_go_in_parts),
-        cmocka_unit_test(test_half_types_run),          cmocka_unit_test(test_taps_in_padding),
+        cmocka_unit_test(test_half_types_run),
+        cmocka_unit_test(test_taps_in_padding),
         cmocka_unit_test(test_integers),
         cmocka_unit_test(test_wrong_calls_say_why),
     };

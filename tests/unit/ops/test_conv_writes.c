@@ -53,8 +53,7 @@ static void check_window(const sweep *s, mu_dtype dtype, const mu_conv_attrs *at
 
 // Every `step`-th of the windows with strides and sizes of 1 to 3 along the last two axes; in volumes the depth has the
 // height's.
-static void sweep_windows(const sweep *s, mu_dtype dtype, const int64_t ends[2], const char *padding,
-                          int step)
+static void sweep_windows(const sweep *s, mu_dtype dtype, const int64_t ends[2], const char *padding, int step)
 {
     mu_conv_attrs attrs = {.strides = {.n = s->spatial}, .dilations = {s->spatial, {1, 1, 1}}, .groups = 1};
     strcpy(attrs.padding, padding);

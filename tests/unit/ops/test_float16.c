@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-enum { ALL = 65536, ROWS = 16 };  // 65536 elements are many chunks; 65521, a prime, ends in a part of one
+enum { ALL = 65536, ROWS = 16 }; // 65536 elements are many chunks; 65521, a prime, ends in a part of one
 
 static const mu_dtype types[] = {MU_F16, MU_BF16};
 
@@ -37,10 +37,7 @@ static uint16_t narrowed(mu_dtype dtype, double value)
 }
 
 // Number of a 16-bit float among all of its sign.
-static int place_of(uint16_t bits)
-{
-    return bits & 0x8000 ? -(bits & 0x7fff) : bits;
-}
+static int place_of(uint16_t bits) { return bits & 0x8000 ? -(bits & 0x7fff) : bits; }
 
 static void check_number(mu_dtype dtype, const char *name, double exact, uint16_t got, int places, double absolute)
 {
@@ -66,12 +63,12 @@ static const struct function {
     const char *name;
     mu_tensor *(*op)(mu_tensor *);
     double (*right)(double);
-    double absolute;  // error allowed beside one place
+    double absolute; // error allowed beside one place
 } functions[] = {
-    {"gelu", exact_gelu, gelu, 1e-7}, {"cosh", mu_cosh, cosh, 0},    {"rsqrt", mu_rsqrt, rsqrt, 0},
-    {"sqrt", mu_sqrt, sqrt, 0},       {"sin", mu_sin, sin, 0},       {"cos", mu_cos, cos, 0},
-    {"exp", mu_exp, exp, 0},          {"erf", mu_erf, erf, 0},       {"square", mu_square, square, 0},
-    {"neg", mu_neg, negative, 0},     {"abs", mu_abs, fabs, 0},      {"sign", mu_sign, sign, 0},
+    {"gelu", exact_gelu, gelu, 1e-7}, {"cosh", mu_cosh, cosh, 0}, {"rsqrt", mu_rsqrt, rsqrt, 0},
+    {"sqrt", mu_sqrt, sqrt, 0},       {"sin", mu_sin, sin, 0},    {"cos", mu_cos, cos, 0},
+    {"exp", mu_exp, exp, 0},          {"erf", mu_erf, erf, 0},    {"square", mu_square, square, 0},
+    {"neg", mu_neg, negative, 0},     {"abs", mu_abs, fabs, 0},   {"sign", mu_sign, sign, 0},
     {"floor", mu_floor, floor, 0},
 };
 
@@ -107,8 +104,8 @@ static const struct pair_function {
     mu_tensor *(*op)(mu_tensor *, mu_tensor *);
     double (*right)(double, double);
 } pairs[] = {
-    {"add", mu_add, plus},        {"subtract", mu_subtract, minus},     {"multiply", mu_multiply, times},
-    {"divide", mu_divide, by},    {"maximum", mu_maximum, greater_of},  {"minimum", mu_minimum, lesser_of},
+    {"add", mu_add, plus},     {"subtract", mu_subtract, minus},    {"multiply", mu_multiply, times},
+    {"divide", mu_divide, by}, {"maximum", mu_maximum, greater_of}, {"minimum", mu_minimum, lesser_of},
 };
 
 static mu_tensor *random_numbers(mu_dtype dtype, int rank, const int64_t *dims)
@@ -126,10 +123,13 @@ static double number_at(const mu_tensor *x, int64_t i)
 
 // Operands of [3, ROWS, n] that broadcast: in the middle, along rows, as columns, on both sides.
 static const int64_t broadcasts[][2][3] = {
-    {{3, ROWS, 0}, {3, 1, 0}}, {{3, ROWS, 0}, {3, ROWS, 1}}, {{3, 1, 0}, {1, ROWS, 0}}, {{1, ROWS, 1}, {3, ROWS, 0}},
+    {{3, ROWS, 0}, {3, 1, 0}},
+    {{3, ROWS, 0}, {3, ROWS, 1}},
+    {{3, 1, 0}, {1, ROWS, 0}},
+    {{1, ROWS, 1}, {3, ROWS, 0}},
 };
 
-static mu_tensor *one_of(mu_dtype dtype, const int64_t *dims, int64_t n)  // n where dims have 0
+static mu_tensor *one_of(mu_dtype dtype, const int64_t *dims, int64_t n) // n where dims have 0
 {
     return random_numbers(dtype, 3, (const int64_t[]){dims[0], dims[1], dims[2] ? dims[2] : n});
 }
@@ -149,8 +149,8 @@ static void check_broadcast(const struct pair_function *function, mu_dtype dtype
     for (int64_t at = 0; at < 3 * ROWS * n; at++) {
         const int64_t i = at / n / ROWS, j = at / n % ROWS, k = at % n;
         const double first = number_at(a, place_in(a, i, j, k)), second = number_at(b, place_in(b, i, j, k));
-        check_number(dtype, function->name, function->right(first, second), ((const uint16_t *)mu__host_read(y))[at],
-                     0, 0);
+        check_number(dtype, function->name, function->right(first, second), ((const uint16_t *)mu__host_read(y))[at], 0,
+                     0);
         assert_int_equal(((const bool *)mu__host_read(less))[at], first < second);
     }
     mu_pool_close(pool);
@@ -161,7 +161,7 @@ static void test_pairs_that_broadcast(void **state)
     static const int64_t sizes[] = {0, 2, 32, 100, 1024, 1030};
     (void)state;
     for (size_t d = 0; d < MU_COUNT(types); d++)
-        for (size_t f = 0; f < 2; f++)  // addition and subtraction: all share the walk
+        for (size_t f = 0; f < 2; f++) // addition and subtraction: all share the walk
             for (size_t s = 0; s < MU_COUNT(sizes); s++)
                 for (size_t i = 0; i < MU_COUNT(broadcasts); i++)
                     check_broadcast(&pairs[f], types[d], broadcasts[i], sizes[s]);
@@ -197,8 +197,8 @@ static void test_comparisons(void **state)
     (void)state;
     for (size_t d = 0; d < MU_COUNT(types); d++) {
         mu_pool *pool = mu_pool_open();
-        mu_tensor *a = random_numbers(types[d], 1, (const int64_t[]){5000}), *b = random_numbers(types[d], 1,
-                                                                                          (const int64_t[]){5000});
+        mu_tensor *a = random_numbers(types[d], 1, (const int64_t[]){5000}),
+                  *b = random_numbers(types[d], 1, (const int64_t[]){5000});
         memcpy(mu__host_write(b), mu__host_read(a), 1000 * sizeof(uint16_t));
         const mu_tensor *less = mu_less(a, b), *equal = mu_equal(a, b), *not_equal = mu_not_equal(a, b);
         for (int64_t i = 0; i < 5000; i++) {

@@ -35,10 +35,7 @@ static mu_tensor *numbers(mu_dtype dtype, float low, int rank, const int64_t *di
 #define NUMBERS(dtype, low, ...) \
     numbers(dtype, low, MU_COUNT(((const int64_t[]){__VA_ARGS__})), (const int64_t[]){__VA_ARGS__})
 
-static mu_tensor *wide(mu_tensor *x)
-{
-    return mu_cast(x, MU_F32);
-}
+static mu_tensor *wide(mu_tensor *x) { return mu_cast(x, MU_F32); }
 
 // `places`: by how many representable numbers a result may differ from the rounded float32 result.
 static void check(const char *name, mu_tensor *got, mu_tensor *exact, int places)
@@ -92,8 +89,8 @@ static void test_matrix_products(void **state)
 
 static void test_convolutions(void **state)
 {
-    static const mu_conv_attrs attrs = {.strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "same",
-                                        .groups = 1};
+    static const mu_conv_attrs attrs = {
+        .strides = {2, {1, 1}}, .dilations = {2, {1, 1}}, .padding = "same", .groups = 1};
     (void)state;
     for (size_t t = 0; t < MU_COUNT(types); t++) {
         mu_pool *pool = mu_pool_open();
@@ -144,7 +141,7 @@ static void test_sums_of_rows(void **state)
     for (size_t t = 0; t < MU_COUNT(types); t++)
         for (size_t w = 0; w < MU_COUNT(widths); w++) {
             mu_pool *pool = mu_pool_open();
-            mu_tensor *dy = NUMBERS(types[t], -0.5f, 5, 40, widths[w]);  // sums of multiples of 1/256 are exact
+            mu_tensor *dy = NUMBERS(types[t], -0.5f, 5, 40, widths[w]); // sums of multiples of 1/256 are exact
             check("bias_add_grad", mu__apply1(&mu_op_bias_add_grad, NULL, dy),
                   mu__apply1(&mu_op_bias_add_grad, NULL, wide(dy)), 0);
             mu_pool_close(pool);

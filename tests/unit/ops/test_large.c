@@ -2,7 +2,7 @@
 // element against the same expression in C.
 #include "op_check.h"
 
-enum { ROWS = 2999, COLUMNS = 3001 };  // 34 MiB of four bytes
+enum { ROWS = 2999, COLUMNS = 3001 }; // 34 MiB of four bytes
 
 // 0, 1 … before - 1, and again.
 static mu_tensor *floats(int64_t rows, int64_t columns, int before)

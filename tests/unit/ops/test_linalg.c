@@ -89,7 +89,7 @@ static void check_factor(mu_dtype dtype, int64_t n)
     mu_tensor *a = triangles(dtype, 3, n, LOWER), *l = mu_cholesky(a);
     expect_near(without(l, LOWER), l, 0);
     expect_near(without(mu_matmul_transposed(l, l, false, true), LOWER), without(a, LOWER), tolerance);
-    mu__write_element(dtype, mu__host_write(a), 2 * n * n - 1, -1);  // the last pivot of the second
+    mu__write_element(dtype, mu__host_write(a), 2 * n * n - 1, -1); // the last pivot of the second
     assert_null(mu_cholesky(a));
     assert_taken(MU_INVALID_ARGUMENT, "matrix 1 of 3 is not positive definite");
     mu_pool_close(pool);

@@ -23,18 +23,18 @@ static const matmul_case cases[] = {
     {{4, {2, 1, 3, 4}}, {3, {3, 4, 2}}, false, false},
     {{2, {3, 4}}, {4, {2, 3, 4, 5}}, false, false},
     {{3, {4, 2, 3}}, {3, {4, 5, 3}}, false, true},
-    {{3, {2, 21, 30}}, {4, {3, 1, 30, 20}}, false, false},  // batches that broadcast, one way and the other
+    {{3, {2, 21, 30}}, {4, {3, 1, 30, 20}}, false, false}, // batches that broadcast, one way and the other
     {{4, {3, 2, 20, 21}}, {4, {3, 1, 21, 20}}, false, false},
     {{4, {3, 2, 20, 21}}, {4, {3, 1, 20, 20}}, true, false},
     {{5, {2, 1, 2, 9, 21}}, {4, {3, 2, 21, 20}}, false, false},
-    {{2, {1, 70}}, {2, {70, 37}}, false, false},            // vectors, from either side and either way
+    {{2, {1, 70}}, {2, {70, 37}}, false, false}, // vectors, from either side and either way
     {{2, {1, 70}}, {2, {37, 70}}, false, true},
     {{2, {70, 1}}, {2, {70, 37}}, true, false},
     {{2, {70, 1}}, {2, {37, 70}}, true, true},
     {{2, {37, 70}}, {2, {70, 1}}, false, false},
     {{2, {70, 37}}, {2, {1, 70}}, true, true},
     {{3, {2, 1, 70}}, {3, {2, 70, 5}}, false, false},
-    {{2, {67, 1}}, {2, {1, 35}}, false, false},             // a column by a row
+    {{2, {67, 1}}, {2, {1, 35}}, false, false}, // a column by a row
     {{2, {1, 67}}, {2, {35, 1}}, true, true},
     {{2, {3, 0}}, {2, {0, 2}}, false, false},
     {{2, {0, 3}}, {2, {3, 2}}, false, false},
@@ -51,7 +51,7 @@ static mu_matmul_attrs attrs_of(const matmul_case *c)
 
 // Returns element (row, column) of a matrix of the stack, for any batch of the result.
 static double at(const mu_tensor *t, const mu_shape *result, int64_t batch, int64_t row, int64_t column,
-    bool transposed)
+                 bool transposed)
 {
     const int rank = t->shape.rank;
     int64_t offset = 0, stride = t->shape.dims[rank - 1] * t->shape.dims[rank - 2];
@@ -65,15 +65,15 @@ static double at(const mu_tensor *t, const mu_shape *result, int64_t batch, int6
 }
 
 static void check_sum(const matmul_case *c, const mu_tensor *a, const mu_tensor *b, const mu_tensor *y,
-    double tolerance)
+                      double tolerance)
 {
     const int64_t m = y->shape.dims[y->shape.rank - 2], n = y->shape.dims[y->shape.rank - 1];
     const int64_t k = a->shape.dims[a->shape.rank - (c->transpose_a ? 2 : 1)];
     for (int64_t i = 0; i < mu__elements(&y->shape); i++) {
         double sum = 0;
         for (int64_t p = 0; p < k; p++)
-            sum += at(a, &y->shape, i / n / m, i / n % m, p, c->transpose_a)
-                   * at(b, &y->shape, i / n / m, p, i % n, c->transpose_b);
+            sum += at(a, &y->shape, i / n / m, i / n % m, p, c->transpose_a) *
+                   at(b, &y->shape, i / n / m, p, i % n, c->transpose_b);
         assert_true(fabs(element(y, i) - sum) <= tolerance * (1 + fabs(sum)));
     }
 }
@@ -81,8 +81,10 @@ static void check_sum(const matmul_case *c, const mu_tensor *a, const mu_tensor 
 static void test_is_the_sum_in_every_type(void **state)
 {
     (void)state;
-    const struct { mu_dtype dtype; double tolerance; } types[] = {
-        {MU_F64, 1e-13}, {MU_F32, 1e-5}, {MU_F16, 1e-2}, {MU_BF16, 5e-2}, {MU_I32, 0}, {MU_I64, 0}};
+    const struct {
+        mu_dtype dtype;
+        double tolerance;
+    } types[] = {{MU_F64, 1e-13}, {MU_F32, 1e-5}, {MU_F16, 1e-2}, {MU_BF16, 5e-2}, {MU_I32, 0}, {MU_I64, 0}};
     mu_pool *pool = mu_pool_open();
     for (size_t t = 0; t < MU_COUNT(types); t++)
         for (size_t k = 0; k < MU_COUNT(cases); k++) {
@@ -132,10 +134,10 @@ static void test_gradients_match_differences(void **state)
     mu_pool *pool = mu_pool_open();
     for (size_t k = 0; k < MU_COUNT(cases); k++) {
         if (k == 4)
-            continue;  // large: only for the blocks of the plain product
+            continue; // large: only for the blocks of the plain product
         const mu_matmul_attrs attrs = attrs_of(&cases[k]);
-        mu_tensor *in[] = {random_tensor(MU_F64, cases[k].a, -1, 1, k), random_tensor(MU_F64, cases[k].b, -1, 1,
-            k + 9)};
+        mu_tensor *in[] = {random_tensor(MU_F64, cases[k].a, -1, 1, k),
+                           random_tensor(MU_F64, cases[k].b, -1, 1, k + 9)};
         check_gradient(&mu_op_matmul, &attrs, 2, in, 0, 0);
     }
     mu_pool_close(pool);
@@ -202,8 +204,8 @@ static void test_one_thread_starts_no_other(void **state)
     assert_non_null(alone);
     mu_runtime_use(alone);
     mu_pool *pool = mu_pool_open();
-    mu_tensor *a = random_tensor(MU_F32, MU_SHAPE(256, 256), 1, 2, 1), *q = random_tensor(MU_F32, MU_SHAPE(2, 64, 64),
-        -1, 1, 2);
+    mu_tensor *a = random_tensor(MU_F32, MU_SHAPE(256, 256), 1, 2, 1),
+              *q = random_tensor(MU_F32, MU_SHAPE(2, 64, 64), -1, 1, 2);
     const int before = threads_of_process();
     assert_non_null(mu_matmul(a, a));
     assert_non_null(mu_triangular_solve(a, a, true, false));
@@ -218,10 +220,10 @@ static void test_wrong_shapes_say_why(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *a = random_tensor(MU_F32, MU_SHAPE(2, 3), -1, 1, 1), *b = random_tensor(MU_F32, MU_SHAPE(4, 5), -1, 1,
-        2);
-    mu_tensor *wide = random_tensor(MU_F64, MU_SHAPE(3, 5), -1, 1, 2), *vector = random_tensor(MU_F32, MU_SHAPE(3),
-        -1, 1, 2);
+    mu_tensor *a = random_tensor(MU_F32, MU_SHAPE(2, 3), -1, 1, 1),
+              *b = random_tensor(MU_F32, MU_SHAPE(4, 5), -1, 1, 2);
+    mu_tensor *wide = random_tensor(MU_F64, MU_SHAPE(3, 5), -1, 1, 2),
+              *vector = random_tensor(MU_F32, MU_SHAPE(3), -1, 1, 2);
     assert_null(mu_matmul(a, b));
     assert_non_null(strstr(mu_error_message(), "[2, 3]"));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
@@ -239,7 +241,8 @@ int main(void)
         cmocka_unit_test(test_is_the_sum_in_every_type),
         cmocka_unit_test(test_small_integers_wrap_around),
         cmocka_unit_test(test_gradients_match_differences),
-        cmocka_unit_test(test_large_matrices), cmocka_unit_test(test_large_matrices_of_other_types),
+        cmocka_unit_test(test_large_matrices),
+        cmocka_unit_test(test_large_matrices_of_other_types),
         cmocka_unit_test(test_wrong_shapes_say_why),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -41,10 +41,7 @@ static int64_t reversed(int64_t rows, int64_t columns, int64_t i, int64_t j)
     (void)rows;
     return i * columns + columns - 1 - j;
 }
-static int64_t upside_down(int64_t rows, int64_t columns, int64_t i, int64_t j)
-{
-    return (rows - 1 - i) * columns + j;
-}
+static int64_t upside_down(int64_t rows, int64_t columns, int64_t i, int64_t j) { return (rows - 1 - i) * columns + j; }
 static int64_t doubled(int64_t rows, int64_t columns, int64_t i, int64_t j)
 {
     (void)rows;
@@ -55,10 +52,7 @@ static int64_t tripled(int64_t rows, int64_t columns, int64_t i, int64_t j)
     (void)rows;
     return i * columns + j / 3;
 }
-static int64_t tiled(int64_t rows, int64_t columns, int64_t i, int64_t j)
-{
-    return i % rows * columns + j % columns;
-}
+static int64_t tiled(int64_t rows, int64_t columns, int64_t i, int64_t j) { return i % rows * columns + j % columns; }
 static int64_t every_other(int64_t rows, int64_t columns, int64_t i, int64_t j)
 {
     (void)rows;
@@ -128,7 +122,7 @@ static void test_moves(void **state)
     (void)state;
     check_moves(5, 7);
     check_moves(100, 33);
-    check_moves(2500, 3600);  // results beyond 32 MB
+    check_moves(2500, 3600); // results beyond 32 MB
     check_moves(2048, 4224);
 }
 
@@ -248,8 +242,9 @@ static void test_combined_numbers(void **state)
 
 // A scatter of single numbers against the sum of its parts: one or two columns of indices of both types; all valid, and
 // with an invalid index in the first, a middle and the last position, which the error names.
-static void check_scattered(mu_dtype dtype, mu_dtype index_type, int64_t columns, mu_tensor *(*scatter)(mu_tensor *,
-                            mu_tensor *, mu_tensor *), double (*join)(double old, double update))
+static void check_scattered(mu_dtype dtype, mu_dtype index_type, int64_t columns,
+                            mu_tensor *(*scatter)(mu_tensor *, mu_tensor *, mu_tensor *),
+                            double (*join)(double old, double update))
 {
     enum { N = 1500, SIDE = 9 };
     double want[SIDE * SIDE];
@@ -390,10 +385,7 @@ static void test_unique_of_types(void **state)
         }
 }
 
-static int64_t floor_quotient(int64_t a, int64_t b)
-{
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
+static int64_t floor_quotient(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
 static void test_whole_division(void **state)
 {
@@ -530,14 +522,20 @@ static void test_many_segments(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_moves),        cmocka_unit_test(test_broadcasts_and_fills),
-        cmocka_unit_test(test_pieces),       cmocka_unit_test(test_turns),
-        cmocka_unit_test(test_indices),      cmocka_unit_test(test_search),
-        cmocka_unit_test(test_picks),        cmocka_unit_test(test_combined_numbers),
+        cmocka_unit_test(test_moves),
+        cmocka_unit_test(test_broadcasts_and_fills),
+        cmocka_unit_test(test_pieces),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_indices),
+        cmocka_unit_test(test_search),
+        cmocka_unit_test(test_picks),
+        cmocka_unit_test(test_combined_numbers),
         cmocka_unit_test(test_unique_of_types),
-        cmocka_unit_test(test_whole_division), cmocka_unit_test(test_scattered_reductions),
+        cmocka_unit_test(test_whole_division),
+        cmocka_unit_test(test_scattered_reductions),
         cmocka_unit_test(test_scattered_numbers),
-        cmocka_unit_test(test_many_segments), cmocka_unit_test(test_half_columns),
+        cmocka_unit_test(test_many_segments),
+        cmocka_unit_test(test_half_columns),
     };
     mu_init(.threads = 1);
     const int failed = cmocka_run_group_tests(tests, NULL, NULL);

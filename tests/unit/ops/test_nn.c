@@ -7,8 +7,8 @@ static void test_bias(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *in[] = {random_tensor(MU_F64, MU_SHAPE(3, 2, 5), -1, 1, 1), random_tensor(MU_F64, MU_SHAPE(5), -1, 1,
-        2)};
+    mu_tensor *in[] = {random_tensor(MU_F64, MU_SHAPE(3, 2, 5), -1, 1, 1),
+                       random_tensor(MU_F64, MU_SHAPE(5), -1, 1, 2)};
     check_gradient(&mu_op_bias_add, NULL, 2, in, 0, 0);
     check_gradient(&mu_op_bias_add_grad, NULL, 1, in, 0, 0);
     mu_tensor *narrow[] = {random_tensor(MU_F32, MU_SHAPE(100, 33), -1, 1, 1)};
@@ -22,16 +22,16 @@ static void test_relu_grad(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *in[] = {random_tensor(MU_F64, MU_SHAPE(3, 7), -1, 1, 1), random_tensor(MU_F64, MU_SHAPE(3, 7), -1, 1,
-        2)};
-    mu_tensor *narrow[] = {random_tensor(MU_F32, MU_SHAPE(37), -1, 1, 1), random_tensor(MU_F32, MU_SHAPE(37), -1, 1,
-        2)};
+    mu_tensor *in[] = {random_tensor(MU_F64, MU_SHAPE(3, 7), -1, 1, 1),
+                       random_tensor(MU_F64, MU_SHAPE(3, 7), -1, 1, 2)};
+    mu_tensor *narrow[] = {random_tensor(MU_F32, MU_SHAPE(37), -1, 1, 1),
+                           random_tensor(MU_F32, MU_SHAPE(37), -1, 1, 2)};
     check_gradient(&mu_op_relu_grad, NULL, 2, in, 2, 0);
     check_fast(&mu_op_relu_grad, NULL, 2, narrow, 0, true);
     // Larger than the caches, so that the result is written past them.
     const int64_t many = (INT64_C(8) << 20) + 37;
-    mu_tensor *large[] = {random_tensor(MU_F32, MU_SHAPE(many), -1, 1, 1), random_tensor(MU_F32, MU_SHAPE(many), -1, 1,
-        2)};
+    mu_tensor *large[] = {random_tensor(MU_F32, MU_SHAPE(many), -1, 1, 1),
+                          random_tensor(MU_F32, MU_SHAPE(many), -1, 1, 2)};
     float *y = mu__host_write(large[1]);
     y[0] = y[many - 1] = NAN, y[1] = -0.0f, y[2] = INFINITY, y[many - 2] = -INFINITY;
     check_fast(&mu_op_relu_grad, NULL, 2, large, 0, true);

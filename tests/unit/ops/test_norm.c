@@ -15,8 +15,8 @@ static void test_batch_norm_is_its_definition(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *x = random_tensor(MU_F64, MU_SHAPE(6, 5, 40), -1, 3, 1), *gamma = random_tensor(MU_F64, MU_SHAPE(40),
-        -1, 1, 2);
+    mu_tensor *x = random_tensor(MU_F64, MU_SHAPE(6, 5, 40), -1, 3, 1),
+              *gamma = random_tensor(MU_F64, MU_SHAPE(40), -1, 1, 2);
     mu_tensor *beta = random_tensor(MU_F64, MU_SHAPE(40), -1, 1, 3), *y, *mean, *variance;
     assert_int_equal(mu_nn_batch_norm_training(x, gamma, beta, 1e-3, &y, &mean, &variance), MU_OK);
     for (int64_t c = 0; c < 40; c++) {
@@ -71,14 +71,14 @@ static void test_batch_norm_gradients(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *x = random_tensor(MU_F64, MU_SHAPE(3, 4, 2), -1, 1, 1), *gamma = random_tensor(MU_F64, MU_SHAPE(2), -1,
-        1, 2);
+    mu_tensor *x = random_tensor(MU_F64, MU_SHAPE(3, 4, 2), -1, 1, 1),
+              *gamma = random_tensor(MU_F64, MU_SHAPE(2), -1, 1, 2);
     mu_tensor *in[] = {x, gamma, random_tensor(MU_F64, MU_SHAPE(2), -1, 1, 3)};
     for (int output = 0; output < 3; output++)
         check_gradient(&mu_op_batch_norm_training, &epsilon, 3, in, output == 0 ? 0 : 6, output);
     mu_tensor *back[] = {x, gamma, random_tensor(MU_F64, MU_SHAPE(2), -0.5, 0.5, 4),
-                         random_tensor(MU_F64, MU_SHAPE(2), 0.5, 1, 5), random_tensor(MU_F64, MU_SHAPE(3, 4, 2), -1,
-                             1, 6)};
+                         random_tensor(MU_F64, MU_SHAPE(2), 0.5, 1, 5),
+                         random_tensor(MU_F64, MU_SHAPE(3, 4, 2), -1, 1, 6)};
     for (int output = 0; output < 3; output++)
         check_gradient(&mu_op_batch_norm_grad, &epsilon, 5, back, 0, output);
     mu_pool_close(pool);
@@ -181,8 +181,8 @@ static void test_dropout(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *seed = random_tensor(MU_I64, MU_SHAPE(2), 1, 1000, 1), *x = random_tensor(MU_F32, MU_SHAPE(100, 1001),
-        1, 1, 1);
+    mu_tensor *seed = random_tensor(MU_I64, MU_SHAPE(2), 1, 1000, 1),
+              *x = random_tensor(MU_F32, MU_SHAPE(100, 1001), 1, 1, 1);
     const mu_tensor *y = mu_nn_stateless_dropout(x, 0.3, seed);
     int64_t zeros = 0;
     for (int64_t i = 0; i < 100100; i++) {
@@ -205,8 +205,12 @@ static void test_generators_differ_by_call_and_replica(void **state)
     int64_t generator[3] = {-1, 0, 99}, seeds[3][2];
     for (int k = 0; k < 3; k++) {
         const mu_view resource = {MU_I64, {1, {3}}, generator}, out = {MU_I64, {1, {2}}, seeds[k]};
-        const mu_kernel kernel = {.op = &mu_op_generator_next, .n_out = 1, .n_resources = 1, .out = &out,
-                                  .resources = &resource, .replica = k == 2};
+        const mu_kernel kernel = {.op = &mu_op_generator_next,
+                                  .n_out = 1,
+                                  .n_resources = 1,
+                                  .out = &out,
+                                  .resources = &resource,
+                                  .replica = k == 2};
         assert_int_equal(mu_op_generator_next.ref(&kernel), MU_OK);
     }
     assert_true(generator[0] == 2 && generator[1] == 1 && generator[2] == 99);

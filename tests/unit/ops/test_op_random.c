@@ -4,17 +4,14 @@
 #include "ops/core/attrs.h"
 #include "ops/random/philox.h"
 
-static mu_tensor *seed(void)
-{
-    return VECTOR_OF(MU_I64, 7, -3);
-}
+static mu_tensor *seed(void) { return VECTOR_OF(MU_I64, 7, -3); }
 
 static void test_uniforms_have_tensorflows_bits(void **state)
 {
     (void)state;
-    const float f32[] = {0.4346421957015991f, 0.06527590751647949f, 0.7476129531860352f,
-                         0.14876413345336914f, 0.5897864103317261f, 0.31938230991363525f};
-    const double f64[] = {0.47713778180121613, 0.9809041063278245, 0.7182915943104444,
+    const float f32[] = {0.4346421957015991f,  0.06527590751647949f, 0.7476129531860352f,
+                         0.14876413345336914f, 0.5897864103317261f,  0.31938230991363525f};
+    const double f64[] = {0.47713778180121613, 0.9809041063278245,  0.7182915943104444,
                           0.42682149360606525, 0.15280997415921727, 0.9123433266800502};
     assert_memory_equal(mu_tensor_data(mu_stateless_random_uniform(seed(), MU_F32, 1, DIMS(6))), f32, sizeof f32);
     assert_memory_equal(mu_tensor_data(mu_stateless_random_uniform(seed(), MU_F64, 1, DIMS(6))), f64, sizeof f64);
@@ -78,7 +75,7 @@ static void test_fast_is_plain(void **state)
 {
     (void)state;
     static const mu_dtype floats[] = {MU_F32, MU_F64, MU_F16, MU_BF16};
-    static const double missed[] = {2e-6, 1e-14, 4e-3, 3e-2};  // a normal number's last place
+    static const double missed[] = {2e-6, 1e-14, 4e-3, 3e-2}; // a normal number's last place
     const mu_random_attrs none = {.shape = MU_SHAPE(N_BULK)};
     for (size_t i = 0; i < MU_COUNT(floats); i++) {
         check_fast(&mu_op_stateless_random_uniform, floats[i], none, 0);
@@ -135,8 +132,11 @@ static void test_refusals(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_uniforms_have_tensorflows_bits), cmocka_unit_test(test_normals_agree),
-        cmocka_unit_test(test_bulk), cmocka_unit_test(test_fast_is_plain), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_uniforms_have_tensorflows_bits),
+        cmocka_unit_test(test_normals_agree),
+        cmocka_unit_test(test_bulk),
+        cmocka_unit_test(test_fast_is_plain),
+        cmocka_unit_test(test_refusals),
         cmocka_unit_test(test_counters),
     };
     mu_init();

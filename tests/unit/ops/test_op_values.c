@@ -81,8 +81,18 @@ static void check_whole_division(const int64_t *x, int64_t n_x, const int64_t *y
 static void test_whole_division(void **state)
 {
     enum { N = 1500 };
-    static const int64_t edges[] = {1, -1, 2, INT64_C(1) << 51, -(INT64_C(1) << 51), (INT64_C(1) << 51) - 1,
-                                    1 - (INT64_C(1) << 51), (INT64_C(1) << 53) + 1, INT64_MAX, INT64_MIN, 0, 7};
+    static const int64_t edges[] = {1,
+                                    -1,
+                                    2,
+                                    INT64_C(1) << 51,
+                                    -(INT64_C(1) << 51),
+                                    (INT64_C(1) << 51) - 1,
+                                    1 - (INT64_C(1) << 51),
+                                    (INT64_C(1) << 53) + 1,
+                                    INT64_MAX,
+                                    INT64_MIN,
+                                    0,
+                                    7};
     static int64_t x[N], y[N];
     uint64_t drawn = 11;
     (void)state;
@@ -159,8 +169,8 @@ static void test_comparisons_of_float16(void **state)
 {
     enum { N = 65536 };
     static uint16_t bits[N], turned[N];
-    static mu_tensor *(*const ops[])(mu_tensor *, mu_tensor *) = {mu_equal, mu_not_equal,  mu_less, mu_less_equal,
-                                                                  mu_greater, mu_greater_equal};
+    static mu_tensor *(*const ops[])(mu_tensor *, mu_tensor *) = {mu_equal,      mu_not_equal, mu_less,
+                                                                  mu_less_equal, mu_greater,   mu_greater_equal};
     static const uint16_t ones[] = {0, 0x8000, 0x8001, 0x3c00, 0x7c00, 0xfc01, 0x7f80, 0xff80, 0x7fff};
     (void)state;
     for (int i = 0; i < N; i++) {
@@ -474,20 +484,27 @@ static void test_checks(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_floats_at_the_edges), cmocka_unit_test(test_derivatives_of_digamma),
+        cmocka_unit_test(test_floats_at_the_edges),
+        cmocka_unit_test(test_derivatives_of_digamma),
         cmocka_unit_test(test_integers_at_the_edges),
         cmocka_unit_test(test_integers_and_bools_where_floats_are_usual),
-        cmocka_unit_test(test_whole_division),      cmocka_unit_test(test_all_float16),
+        cmocka_unit_test(test_whole_division),
+        cmocka_unit_test(test_all_float16),
         cmocka_unit_test(test_comparisons_of_float16),
         cmocka_unit_test(test_division_of_small_integers),
         cmocka_unit_test(test_where_of_all_types),
-        cmocka_unit_test(test_means_of_integers),   cmocka_unit_test(test_derivatives_at_the_edges),
-        cmocka_unit_test(test_reductions),          cmocka_unit_test(test_columns_of_many_rows),
+        cmocka_unit_test(test_means_of_integers),
+        cmocka_unit_test(test_derivatives_at_the_edges),
+        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_columns_of_many_rows),
         cmocka_unit_test(test_minmax_of_float16),
         cmocka_unit_test(test_long_sums_stay_accurate),
-        cmocka_unit_test(test_shapes),              cmocka_unit_test(test_large_transposes),
-        cmocka_unit_test(test_indices),             cmocka_unit_test(test_checks),
-        cmocka_unit_test(test_clips),               cmocka_unit_test(test_reductions_about_a_center),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_large_transposes),
+        cmocka_unit_test(test_indices),
+        cmocka_unit_test(test_checks),
+        cmocka_unit_test(test_clips),
+        cmocka_unit_test(test_reductions_about_a_center),
     };
     mu_init();
     int failed = cmocka_run_group_tests(tests, NULL, NULL);

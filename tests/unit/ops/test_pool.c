@@ -11,12 +11,9 @@ typedef struct pool_case {
 } pool_case;
 
 static const pool_case cases[] = {
-    {{2, 6, 4, 3}, {2, 2}, {2, 2}, "valid", {0}},
-    {{1, 7, 5, 17}, {2, 2}, {2, 2}, "valid", {0}},
-    {{2, 5, 7, 2}, {3, 2}, {2, 1}, "same", {0}},
-    {{1, 6, 7, 2}, {3, 3}, {2, 3}, "explicit", {1, 0, 2, 1}},
-    {{1, 4, 4, 33}, {3, 3}, {1, 1}, "same", {0}},
-    {{1, 9, 9, 1}, {1, 1}, {3, 3}, "valid", {0}},
+    {{2, 6, 4, 3}, {2, 2}, {2, 2}, "valid", {0}}, {{1, 7, 5, 17}, {2, 2}, {2, 2}, "valid", {0}},
+    {{2, 5, 7, 2}, {3, 2}, {2, 1}, "same", {0}},  {{1, 6, 7, 2}, {3, 3}, {2, 3}, "explicit", {1, 0, 2, 1}},
+    {{1, 4, 4, 33}, {3, 3}, {1, 1}, "same", {0}}, {{1, 9, 9, 1}, {1, 1}, {3, 3}, "valid", {0}},
 };
 
 static mu_pool_attrs attrs_of(const pool_case *c)
@@ -49,14 +46,14 @@ static void test_by_hand(void **state)
         mu_tensor *in[] = {image(MU_F32, 2, 4, values)}, *out[2];
         run_row(&mu_op_max_pool2d, &attrs, 1, in, out, fast);
         assert_true(element(out[0], 0) == 5 && element(out[0], 1) == 2);
-        assert_true(element(out[1], 0) == 1 && element(out[1], 1) == 0);  // the first of equals
+        assert_true(element(out[1], 0) == 1 && element(out[1], 1) == 0); // the first of equals
         in[0] = image(MU_F32, 2, 2, values + 8);
         run_row(&mu_op_max_pool2d, &attrs, 1, in, out, fast);
         assert_true(isnan(element(out[0], 0)) && element(out[1], 0) == 2);
     }
     mu_tensor *corner = mu_nn_avg_pool2d(image(MU_F32, 2, 2, values), {2, 2}, .strides = {1}, .padding = "same");
-    assert_true(element(corner, 0) == 2.5);  // 1 5 2 2
-    assert_true(element(corner, 3) == 2);    // padding does not count
+    assert_true(element(corner, 0) == 2.5); // 1 5 2 2
+    assert_true(element(corner, 3) == 2);   // padding does not count
     mu_pool_close(pool);
 }
 
@@ -157,7 +154,7 @@ static void test_integers(void **state)
                     assert_true(element(out[1], i) == element(wanted[1], i));
                     if (isfinite(element(wanted[0], i)))
                         assert_true(element(out[0], i) == element(wanted[0], i));
-                    else  // a window that sees padding alone
+                    else // a window that sees padding alone
                         assert_true(element(out[0], i) <= low);
                 }
             }
@@ -169,8 +166,8 @@ static void test_wrong_calls_say_why(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *x = random_tensor(MU_F32, MU_SHAPE(1, 4, 4, 2), -1, 1, 1), *flat = random_tensor(MU_F32, MU_SHAPE(4,
-        4), -1, 1, 1);
+    mu_tensor *x = random_tensor(MU_F32, MU_SHAPE(1, 4, 4, 2), -1, 1, 1),
+              *flat = random_tensor(MU_F32, MU_SHAPE(4, 4), -1, 1, 1);
     assert_null(mu_nn_max_pool2d(x));
     assert_int_equal(mu_error_take().code, MU_INVALID_ARGUMENT);
     assert_null(mu_nn_max_pool2d(x, {5}));

@@ -3,12 +3,12 @@
 
 #include <muster/nn.h>
 
-#define REFUSED(call, part)                             \
-    do {                                                \
-        (void)(call);                                   \
-        const mu_error taken = mu_error_take();         \
-        assert_int_equal(taken.code, MU_INVALID_ARGUMENT); \
-        if (!strstr(taken.message, part))               \
+#define REFUSED(call, part)                                  \
+    do {                                                     \
+        (void)(call);                                        \
+        const mu_error taken = mu_error_take();              \
+        assert_int_equal(taken.code, MU_INVALID_ARGUMENT);   \
+        if (!strstr(taken.message, part))                    \
             fail_msg("no '%s' in: %s", part, taken.message); \
     } while (0)
 
@@ -180,14 +180,10 @@ static void test_numbers_of_types(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_counts_of_parts),
-        cmocka_unit_test(test_axes),
-        cmocka_unit_test(test_ranges),
-        cmocka_unit_test(test_sizes_of_draws),
-        cmocka_unit_test(test_composed),
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_methods),
-        cmocka_unit_test(test_numbers_of_types),
+        cmocka_unit_test(test_counts_of_parts), cmocka_unit_test(test_axes),
+        cmocka_unit_test(test_ranges),          cmocka_unit_test(test_sizes_of_draws),
+        cmocka_unit_test(test_composed),        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_methods),         cmocka_unit_test(test_numbers_of_types),
         cmocka_unit_test(test_bounds_of_draws),
     };
     mu_init();

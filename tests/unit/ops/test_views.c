@@ -4,15 +4,9 @@
 #include <muster/dlpack.h>
 
 static int released;
-static void count_release(void *arg)
-{
-    ++*(int *)arg;
-}
+static void count_release(void *arg) { ++*(int *)arg; }
 
-static double at(const mu_tensor *x, int64_t i)
-{
-    return mu__read_element(x->dtype, mu__host_read(x), i);
-}
+static double at(const mu_tensor *x, int64_t i) { return mu__read_element(x->dtype, mu__host_read(x), i); }
 
 // x[i] is i, or true.
 static mu_tensor *counted(mu_dtype dtype, int rank, const int64_t *dims)
@@ -50,7 +44,7 @@ static void test_what_lies_in_one_piece_is_shared(void **state)
         assert_true(shares(x, parts[0], 0) && shares(x, parts[1], 10) && shares(x, parts[2], 20));
         assert_int_equal(mu_unstack(x, 3, 0, parts), MU_OK);
         assert_true(shares(x, parts[2], 20) && parts[2]->shape.rank == 2);
-        assert_true(shares(x, mu_slice(parts[2], DIMS(1, 0), DIMS(2, 2)), 22));  // a view of a view of a view
+        assert_true(shares(x, mu_slice(parts[2], DIMS(1, 0), DIMS(2, 2)), 22)); // a view of a view of a view
         assert_int_equal(mu_split_sizes(x, 2, DIMS(1, -1), 0, parts), MU_OK);
         assert_true(shares(x, parts[1], 10));
     }
@@ -101,7 +95,7 @@ static void test_memory_of_the_library_outlives_its_first_owner(void **state)
     mu_pool *pool = mu_pool_open();
     mu_tensor *x = counted(MU_I32, 2, DIMS(300, 40)), *part = mu_retain(mu_slice(x, DIMS(200, 0), DIMS(50, 40)));
     mu_pool_close(pool);
-    for (int i = 0; i < 8; i++)  // takes the memory again if it has been given back
+    for (int i = 0; i < 8; i++) // takes the memory again if it has been given back
         mu_fill(MU_I32, 2, DIMS(300, 40), -1);
     for (int64_t i = 0; i < 50 * 40; i++)
         assert_true(at(part, i) == (double)(200 * 40 + i));

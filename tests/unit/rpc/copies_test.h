@@ -33,7 +33,8 @@ static inline updates make_updates(int n_variables)
     for (int i = 0; i < n_variables; i++) {
         snprintf(name, sizeof name, "w%d", i);
         expect_answer(ask(&u.e, u.e.coordinator, EPOCH, 0, "muster.variable.create",
-                          mu_list(mu__text_value(name), values_of(-1), MU_END)), EPOCH, 0, MU_OK);
+                          mu_list(mu__text_value(name), values_of(-1), MU_END)),
+                      EPOCH, 0, MU_OK);
     }
     const mu_spec spec = mu__spec_of(values_of(0));
     u.w = mu__remote_variable(u.e.coordinator, "w0", &spec);

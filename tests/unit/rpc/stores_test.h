@@ -28,8 +28,8 @@ static inline mu_rpc_client *client_with(mu_rpc_server *server, mu_role role)
 
 static inline mu_rpc_result *begin_lead(env *e, int64_t epoch, mu_order order, const char *copy, uint64_t copy_process)
 {
-    const int64_t head[MU_N_LEAD] = {0, epoch, order, 0, (int64_t)mu_rpc_client_server(e->coordinator),
-                                     (int64_t)copy_process, 0};
+    const int64_t head[MU_N_LEAD] = {
+        0, epoch, order, 0, (int64_t)mu_rpc_client_server(e->coordinator), (int64_t)copy_process, 0};
     return mu_rpc_call(e->coordinator, "muster.store.lead",
                        mu_list(mu__numbers_value(head, MU_N_LEAD), mu__text_value(copy), mu__text_value(""), MU_END));
 }

@@ -49,9 +49,8 @@ static mu_rpc_server *start_server(void)
     return server;
 }
 
-#define STEP_UNTIL(placement, condition, seconds)                                                   \
-    for (int64_t limit_ns = mu__deadline_ns(seconds); !(condition) && mu__now_ns() < limit_ns;      \
-         mu__sleep_ns(1000000))                                                                     \
+#define STEP_UNTIL(placement, condition, seconds)                                                                     \
+    for (int64_t limit_ns = mu__deadline_ns(seconds); !(condition) && mu__now_ns() < limit_ns; mu__sleep_ns(1000000)) \
     mu__placement_step(placement)
 
 static void test_tries_become_fewer(void **state_of_test)

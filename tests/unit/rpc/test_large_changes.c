@@ -10,7 +10,7 @@ enum { LARGE_MIB = 9 };
 static atomic_bool held;
 static atomic_int staged_code, n_staged;
 static atomic_llong announced_oldest; // by a message with nothing else
-static atomic_size_t largest; // of its messages with a place
+static atomic_size_t largest;         // of its messages with a place
 
 static mu_value *take_copied(mu_value *arguments, void *arg)
 {
@@ -289,11 +289,12 @@ static int64_t send_staged(env *e, int64_t epoch, int64_t number, int64_t oldest
 static int64_t send_copied(env *e, int64_t epoch, mu_copied kind, int64_t position, mu_value *body)
 {
     int64_t answer[2];
-    const int64_t head[MU_N_COPY] = {[MU_COPY_EPOCH] = epoch, [MU_COPY_KIND] = kind, [MU_COPY_POSITION] = position,
+    const int64_t head[MU_N_COPY] = {[MU_COPY_EPOCH] = epoch,
+                                     [MU_COPY_KIND] = kind,
+                                     [MU_COPY_POSITION] = position,
                                      [MU_COPY_PROCESS] = (int64_t)mu_rpc_client_server(e->coordinator)};
-    const mu_value *told = mu_rpc_result_value(
-        mu_rpc_call(client_with(e->server, MU_ROLE_PS), "muster.store.copy",
-                    mu_list(mu__numbers_value(head, MU_N_COPY), body, MU_END)));
+    const mu_value *told = mu_rpc_result_value(mu_rpc_call(client_with(e->server, MU_ROLE_PS), "muster.store.copy",
+                                                           mu_list(mu__numbers_value(head, MU_N_COPY), body, MU_END)));
     assert_int_equal(mu__numbers_of(told, answer, 2), MU_OK);
     return answer[1];
 }

@@ -116,10 +116,15 @@ static void test_requests_of_strangers(void **state)
     static const struct {
         const char *text;
         mu_http is;
-    } cases[] = {{"", MU_HTTP_MORE}, {"GET /metrics HTTP/1.1\r\n", MU_HTTP_MORE}, {"\n", MU_HTTP_BAD},
-                 {"GET /metrics HTTP/1.0\n\n", MU_HTTP_METRICS}, {"GET /metrics\r\n\r\n", MU_HTTP_BAD},
-                 {"GET /metrics2 HTTP/1.1\r\n\r\n", MU_HTTP_NOT_FOUND}, {" \n\n", MU_HTTP_BAD},
-                 {"GET  HTTP/1.1\r\n\r\n", MU_HTTP_NOT_FOUND}, {"HEAD / HTTP/1.1\r\n\r\n", MU_HTTP_NO_METHOD}};
+    } cases[] = {{"", MU_HTTP_MORE},
+                 {"GET /metrics HTTP/1.1\r\n", MU_HTTP_MORE},
+                 {"\n", MU_HTTP_BAD},
+                 {"GET /metrics HTTP/1.0\n\n", MU_HTTP_METRICS},
+                 {"GET /metrics\r\n\r\n", MU_HTTP_BAD},
+                 {"GET /metrics2 HTTP/1.1\r\n\r\n", MU_HTTP_NOT_FOUND},
+                 {" \n\n", MU_HTTP_BAD},
+                 {"GET  HTTP/1.1\r\n\r\n", MU_HTTP_NOT_FOUND},
+                 {"HEAD / HTTP/1.1\r\n\r\n", MU_HTTP_NO_METHOD}};
     (void)state;
     for (size_t i = 0; i < MU_COUNT(cases); i++)
         assert_int_equal(mu__http_read(cases[i].text, strlen(cases[i].text)), cases[i].is);
@@ -134,8 +139,8 @@ static void test_requests_of_strangers(void **state)
 
 static int connect_to(int port)
 {
-    const struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in to = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     assert_true(fd >= 0);
     assert_int_equal(connect(fd, (const struct sockaddr *)&to, sizeof to), 0);
@@ -257,14 +262,10 @@ static int start(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_numbers_of_a_server),
-        cmocka_unit_test(test_names_of_methods_in_labels),
-        cmocka_unit_test(test_the_sum_of_seconds_is_exact),
-        cmocka_unit_test(test_requests_of_strangers),
-        cmocka_unit_test(test_silent_connections),
-        cmocka_unit_test(test_draining),
-        cmocka_unit_test(test_a_page_waits_for_descriptors),
-        cmocka_unit_test(test_a_client_waits_for_descriptors),
+        cmocka_unit_test(test_numbers_of_a_server),          cmocka_unit_test(test_names_of_methods_in_labels),
+        cmocka_unit_test(test_the_sum_of_seconds_is_exact),  cmocka_unit_test(test_requests_of_strangers),
+        cmocka_unit_test(test_silent_connections),           cmocka_unit_test(test_draining),
+        cmocka_unit_test(test_a_page_waits_for_descriptors), cmocka_unit_test(test_a_client_waits_for_descriptors),
     };
     return cmocka_run_group_tests(tests, start, end_library);
 }

@@ -101,8 +101,8 @@ static const struct {
 
 static mu_rpc_client *client_of(mu_server *server, mu_role role)
 {
-    mu_rpc_client_args args = {.size = sizeof args, .rpc_layer = "muster",
-                               .address = mu_server_target(server) + strlen("muster://")};
+    mu_rpc_client_args args = {
+        .size = sizeof args, .rpc_layer = "muster", .address = mu_server_target(server) + strlen("muster://")};
     return mu__client_new(&args, role, MU_BEARER_ALL);
 }
 

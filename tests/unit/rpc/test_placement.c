@@ -13,28 +13,28 @@
 // HEARTBEAT: in seconds. An answer gives its server a lease of 0.65 heartbeats; it is asked at least six times in one.
 enum { SERVERS = 2, MOST = 3, HEARTBEAT = 20, LIMIT_S = 20 };
 
-static atomic_int n_restored, n_lost[MOST];    // lost: of store i
-static atomic_bool slow;                       // server 0 does not end a cut before this is false
-static atomic_bool reads;                      // no server ends the reading of a snapshot before this is false
-static atomic_bool refuses;                    // to take over
-static atomic_bool unheard;                    // no server answers an order to take store 1 back to a snapshot
-static atomic_int n_restored_at[MOST];         // orders to server i to take store 1 back
-static atomic_bool has_nothing;                // of what it had
-static atomic_int n_continued;                 // orders to stay primary of store 0
-static atomic_int n_emptied;                   // to begin with an empty store 0
-static atomic_bool busy;                       // no server ends an order to stay primary before this is false
-static atomic_llong last_epoch[MOST];          // of the orders for store i
-static atomic_llong followed[MOST];            // of the last that was followed
-static atomic_int n_refused_cuts;              // because their primary has another epoch
-static atomic_int n_unknown_cuts;              // of which the coordinator's own requests do not know
-static mu_store_client *_Atomic own_requests;  // of the coordinator
-static atomic_int n_questions[MOST];           // to server i
-static atomic_llong told[MOST][MOST];          // with the last one: the epoch in which others lead store k; 0: nothing
-static atomic_int n_copied;                    // orders to send a server store 0 as its copy
-static atomic_ullong copy_process;             // in the last of them
-static atomic_bool cannot_copy;                // orders to begin a copy of store 0 are refused
-static atomic_int n_unfollowed;                // orders to stay primary of store 0 alone that are refused from now on
-static atomic_bool stuck;                      // the primary of store 0 does not reach its copy, which lacks something
+static atomic_int n_restored, n_lost[MOST];   // lost: of store i
+static atomic_bool slow;                      // server 0 does not end a cut before this is false
+static atomic_bool reads;                     // no server ends the reading of a snapshot before this is false
+static atomic_bool refuses;                   // to take over
+static atomic_bool unheard;                   // no server answers an order to take store 1 back to a snapshot
+static atomic_int n_restored_at[MOST];        // orders to server i to take store 1 back
+static atomic_bool has_nothing;               // of what it had
+static atomic_int n_continued;                // orders to stay primary of store 0
+static atomic_int n_emptied;                  // to begin with an empty store 0
+static atomic_bool busy;                      // no server ends an order to stay primary before this is false
+static atomic_llong last_epoch[MOST];         // of the orders for store i
+static atomic_llong followed[MOST];           // of the last that was followed
+static atomic_int n_refused_cuts;             // because their primary has another epoch
+static atomic_int n_unknown_cuts;             // of which the coordinator's own requests do not know
+static mu_store_client *_Atomic own_requests; // of the coordinator
+static atomic_int n_questions[MOST];          // to server i
+static atomic_llong told[MOST][MOST];         // with the last one: the epoch in which others lead store k; 0: nothing
+static atomic_int n_copied;                   // orders to send a server store 0 as its copy
+static atomic_ullong copy_process;            // in the last of them
+static atomic_bool cannot_copy;               // orders to begin a copy of store 0 are refused
+static atomic_int n_unfollowed;               // orders to stay primary of store 0 alone that are refused from now on
+static atomic_bool stuck;                     // the primary of store 0 does not reach its copy, which lacks something
 
 static const int indices[MOST] = {0, 1, 2};
 
@@ -60,8 +60,8 @@ static int64_t clock_ahead(void)
 // Answers for store 0 while it is stuck, else for a store that the coordinator does not know.
 static mu_value *state(mu_value *arguments, void *arg)
 {
-    const int64_t row[MU_N_STATE] = {[MU_STATE_STORE] = stuck ? 0 : MU_MOST_STORES, [MU_STATE_EPOCH] = last_epoch[0],
-                                     [MU_STATE_STUCK] = true};
+    const int64_t row[MU_N_STATE] = {
+        [MU_STATE_STORE] = stuck ? 0 : MU_MOST_STORES, [MU_STATE_EPOCH] = last_epoch[0], [MU_STATE_STUCK] = true};
     const int server = *(const int *)arg;
     const mu_tensor *led = mu_value_tensor(mu_value_at(arguments, 1));
     const int64_t *pairs = mu__host_read(led);

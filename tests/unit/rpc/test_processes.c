@@ -136,8 +136,8 @@ static void test_a_stopped_server_is_noticed(void **state)
 
 static int connect_raw(void)
 {
-    const struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons((uint16_t)port),
-                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+    const struct sockaddr_in at = {
+        .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
     const int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(fd, (const struct sockaddr *)&at, sizeof at), 0);
     return fd;

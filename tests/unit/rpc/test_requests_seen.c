@@ -185,10 +185,9 @@ static int start(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_answers_of_clients_that_have_ended),
-                                       cmocka_unit_test(test_answers_that_may_be_asked_for),
-                                       cmocka_unit_test(test_answers_that_nobody_takes),
-                                       cmocka_unit_test(test_a_full_table_can_be_sent),
-                                       cmocka_unit_test(test_what_the_table_does_not_keep)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_answers_of_clients_that_have_ended), cmocka_unit_test(test_answers_that_may_be_asked_for),
+        cmocka_unit_test(test_answers_that_nobody_takes), cmocka_unit_test(test_a_full_table_can_be_sent),
+        cmocka_unit_test(test_what_the_table_does_not_keep)};
     return cmocka_run_group_tests(tests, start, end_library);
 }

@@ -24,11 +24,11 @@ static void test_the_first_time_after_the_epoch_counts(void **state)
     mu__restores_add(&list, 10, 5);
     mu__restores_add(&list, 20, 9);
     mu__restores_add(&list, 30, 9);
-    expect_lost(&list, 8, 4, (int64_t[]){3, 0, 0});    // 9 would seem to have it
-    expect_lost(&list, 7, 9, (int64_t[]){3, 0, 0});    // another client that knows of the same
-    expect_lost(&list, 11, 10, (int64_t[]){3, 2, 0});  // of updates after the first time
-    expect_lost(&list, 12, 20, (int64_t[]){3, 2, 3});  // whose numbers are the same again
-    expect_lost(&list, 50, 30, (int64_t[]){3, 2, 3});  // of what was not lost
+    expect_lost(&list, 8, 4, (int64_t[]){3, 0, 0});   // 9 would seem to have it
+    expect_lost(&list, 7, 9, (int64_t[]){3, 0, 0});   // another client that knows of the same
+    expect_lost(&list, 11, 10, (int64_t[]){3, 2, 0}); // of updates after the first time
+    expect_lost(&list, 12, 20, (int64_t[]){3, 2, 3}); // whose numbers are the same again
+    expect_lost(&list, 50, 30, (int64_t[]){3, 2, 3}); // of what was not lost
     expect_lost(&list, 12, 4, (int64_t[]){7, 2, 3});
     expect_lost(&list, INT64_MAX, 4, (int64_t[]){MU_STATE_MOST, 2, 3});
 }
@@ -90,14 +90,11 @@ static void test_as_a_value(void **state)
     const struct {
         int n;
         const int64_t *numbers;
-    } bad[] = {{2, (int64_t[]){0, 1}},
-               {3, (int64_t[]){0, 1, -1}},              // a sequence number
-               {3, (int64_t[]){1, 1, 0}},               // an epoch that is not above the one before
-               {5, (int64_t[]){0, 2, 0, 2, 0}},
-               {1, (int64_t[]){-1}},
-               {3, (int64_t[]){0, 100, 0}},             // not before the order
-               {1, (int64_t[]){100}},
-               {3 + 2 * MU_MOST_RESTORES, long_list}};
+    } bad[] = {{2, (int64_t[]){0, 1}},          {3, (int64_t[]){0, 1, -1}}, // a sequence number
+               {3, (int64_t[]){1, 1, 0}},                                   // an epoch that is not above the one before
+               {5, (int64_t[]){0, 2, 0, 2, 0}}, {1, (int64_t[]){-1}},
+               {3, (int64_t[]){0, 100, 0}}, // not before the order
+               {1, (int64_t[]){100}},           {3 + 2 * MU_MOST_RESTORES, long_list}};
     for (size_t i = 0; i < MU_COUNT(bad); i++) {
         assert_int_equal(mu__restores_of(mu__numbers_value(bad[i].numbers, bad[i].n), 100, &read), MU_INVALID_ARGUMENT);
         mu_error_take();
@@ -113,10 +110,9 @@ static int64_t cut_store(env *e, int64_t epoch, int64_t cut, const char *folder)
 {
     const int64_t head[4] = {0, epoch, (int64_t)mu_rpc_client_server(e->coordinator), cut};
     int64_t at = -1;
-    const mu_value *value = mu_rpc_result_value(
-        mu_rpc_call(e->coordinator, "muster.store.cut",
-                    mu_list(mu__numbers_value(head, 4), mu__text_value(folder), mu__numbers_value(&(int64_t){0}, 1),
-                            MU_END)));
+    const mu_value *value = mu_rpc_result_value(mu_rpc_call(
+        e->coordinator, "muster.store.cut",
+        mu_list(mu__numbers_value(head, 4), mu__text_value(folder), mu__numbers_value(&(int64_t){0}, 1), MU_END)));
     assert_non_null(value);
     assert_int_equal(mu__numbers_of(value, &at, 1), MU_OK);
     return at;
@@ -124,8 +120,8 @@ static int64_t cut_store(env *e, int64_t epoch, int64_t cut, const char *folder)
 
 static mu_value *order_back(env *e, int64_t epoch, int64_t cut, const char *folder, const mu_restores *before)
 {
-    const int64_t head[MU_N_LEAD] = {0, epoch, MU_ORDER_RESTORE, 0, (int64_t)mu_rpc_client_server(e->coordinator), 0,
-                                     cut};
+    const int64_t head[MU_N_LEAD] = {0, epoch, MU_ORDER_RESTORE, 0, (int64_t)mu_rpc_client_server(e->coordinator),
+                                     0, cut};
     mu_value *order = mu_list(mu__numbers_value(head, MU_N_LEAD), mu__text_value(""), mu__text_value(folder),
                               mu__restores_value(before), MU_END);
     return mu_rpc_result_value(mu_rpc_call(e->coordinator, "muster.store.lead", order));
@@ -143,7 +139,8 @@ static void make_variables(env *e, int64_t epoch, int64_t cut, const char *lette
         char name[16];
         snprintf(name, sizeof name, "%s%d", letter, i);
         expect_answer(ask(e, e->coordinator, epoch, cut, "muster.variable.create",
-                          mu_list(mu__text_value(name), mu_constant(MU_F32, 3), MU_END)), epoch, cut, MU_OK);
+                          mu_list(mu__text_value(name), mu_constant(MU_F32, 3), MU_END)),
+                      epoch, cut, MU_OK);
     }
 }
 
@@ -153,9 +150,9 @@ static void tell(env *e, int64_t epoch, int64_t cut, int64_t known, int64_t know
     const int64_t head[MU_N_ASK] = {0, epoch, cut, 2, ++e->n_requests, e->n_requests, known, known_epoch};
     const int64_t first = 0;
     mu_value *body = mu_list(mu__text_value("v"), mu__numbers_value(&first, 0), MU_END);
-    assert_non_null(mu_rpc_result_value(mu_rpc_call(
-        e->worker, "muster.store.call",
-        mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value("muster.variable.rows"), body, MU_END))));
+    assert_non_null(mu_rpc_result_value(
+        mu_rpc_call(e->worker, "muster.store.call",
+                    mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value("muster.variable.rows"), body, MU_END))));
 }
 
 // What the server's rows say was lost: at an earlier time of this epoch (0: nothing), and at the last.
@@ -255,8 +252,8 @@ static void test_a_file_that_stays_damaged_is_named_to_clients(void **state)
     env e = make_env();
     mu_store_client *client = mu__give(mu__store_client_new(1, &e.coordinator));
     expect_answer(ask(&e, e.coordinator, EPOCH, 0, "muster.variable.create",
-                      mu_list(mu__text_value("rows"), mu_of(mu_ones(MU_F32, 1, (int64_t[]){4})), MU_END)), EPOCH, 0,
-                  MU_OK);
+                      mu_list(mu__text_value("rows"), mu_of(mu_ones(MU_F32, 1, (int64_t[]){4})), MU_END)),
+                  EPOCH, 0, MU_OK);
     cut_store(&e, EPOCH, 100, folder);
     snprintf(path, sizeof path, "%s/cut-100-store-0.safetensors", folder);
     snprintf(whole, sizeof whole, "%s.whole", path);
@@ -288,9 +285,9 @@ static void test_the_reason_is_forgotten_when_another_server_leads(void **state)
     expect_error(MU_NOT_FOUND, path);
     expect_request_fails(client, path);
     const int64_t poll[2] = {++e.n_polls, 0}, others[2] = {0, EPOCH + 2};
-    assert_non_null(mu_rpc_result_value(
-        mu_rpc_call(e.coordinator, "muster.store.state",
-                    mu_list(mu__numbers_value(poll, 2), mu__numbers_value(others, 2), MU_END))));
+    assert_non_null(
+        mu_rpc_result_value(mu_rpc_call(e.coordinator, "muster.store.state",
+                                        mu_list(mu__numbers_value(poll, 2), mu__numbers_value(others, 2), MU_END))));
     mu_store_request *request = read_first(client, 0.3);
     assert_null(mu__store_request_value(request));
     expect_error(MU_UNAVAILABLE, "no server answers as primary of store 0");
@@ -321,11 +318,11 @@ static void test_a_damaged_table_of_requests_names_the_file(void **state)
 
 // ---- The coordinator ----------------------------------------------------------------------------
 
-static atomic_llong epoch_of[SERVERS];  // of store i, by its last order
-static atomic_llong back_epoch[2];      // of the orders to take store 0 back
+static atomic_llong epoch_of[SERVERS]; // of store i, by its last order
+static atomic_llong back_epoch[2];     // of the orders to take store 0 back
 static atomic_int n_back;
-static atomic_bool list_is_right;       // that came with the second of them
-static atomic_llong says_lost[2];       // the primary of store 0, of either time
+static atomic_bool list_is_right; // that came with the second of them
+static atomic_llong says_lost[2]; // the primary of store 0, of either time
 
 static void fill_row(int64_t *row, int64_t role, int64_t epoch, int64_t lost)
 {
@@ -354,9 +351,9 @@ static mu_value *answer_lead(mu_value *arguments, void *arg)
     assert_int_equal(mu__restores_of(mu_value_at(arguments, 3), head[MU_LEAD_EPOCH], &before), MU_OK);
     epoch_of[head[MU_LEAD_STORE]] = head[MU_LEAD_EPOCH];
     if (head[MU_LEAD_STORE] == 0 && head[MU_LEAD_ORDER] == MU_ORDER_RESTORE && n_back < 2) {
-        list_is_right = before.n == n_back &&
-                        (n_back == 0 || (before.items[0].epoch == back_epoch[0] &&
-                                         before.items[0].sequence == SNAPSHOT_AT));
+        list_is_right =
+            before.n == n_back &&
+            (n_back == 0 || (before.items[0].epoch == back_epoch[0] && before.items[0].sequence == SNAPSHOT_AT));
         back_epoch[n_back] = head[MU_LEAD_EPOCH];
         n_back++;
     }
@@ -381,9 +378,8 @@ static mu_rpc_server *start_server(mu_rpc_method *state, mu_rpc_method *take_lea
     return server;
 }
 
-#define STEP_UNTIL(placement, condition)                                                                     \
-    for (int64_t limit_ns = mu__deadline_ns(LIMIT_S); !(condition) && mu__now_ns() < limit_ns;               \
-         mu__sleep_ns(1000000))                                                                              \
+#define STEP_UNTIL(placement, condition)                                                                              \
+    for (int64_t limit_ns = mu__deadline_ns(LIMIT_S); !(condition) && mu__now_ns() < limit_ns; mu__sleep_ns(1000000)) \
     mu__placement_step(placement)
 
 static int64_t lost_in(const mu_placement *placement) { return mu__placement_numbers(placement).updates_lost; }
@@ -433,9 +429,9 @@ static void test_the_coordinator_counts_each_time(void **state)
     mu_pool_close(pool);
 }
 
-static atomic_int n_unheard;    // orders to take store 0 back that were followed, without an answer
-static atomic_int n_told;       // times that a primary has told its losses since
-static atomic_bool is_heard;    // orders are answered now
+static atomic_int n_unheard; // orders to take store 0 back that were followed, without an answer
+static atomic_int n_told;    // times that a primary has told its losses since
+static atomic_bool is_heard; // orders are answered now
 
 enum { LOST = 5, UNHEARD = 4, TOLD = 3 };
 

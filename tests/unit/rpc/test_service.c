@@ -253,7 +253,7 @@ static void test_what_is_released_is_told_until_it_is_heard(void **state)
     assert_int_equal(mu__remote_delete_forgotten(client), MU_CANCELLED);
     mu_cancellation_use(NULL);
     expect_error(MU_CANCELLED, "deleting from a server what was released: cancelled before the server answered; what "
-                 "it has not deleted is deleted with a later request");
+                               "it has not deleted is deleted with a later request");
     assert_int_equal(mu__remote_delete_forgotten(client), MU_OK);
     assert_true(n_forgotten >= 3);
     mu_pool_close(pool);

@@ -38,8 +38,9 @@ static void test_matches(void **state)
 
 static void test_malformed_signatures(void **state)
 {
-    static const char *const wrong[] = {"", "int32", "int33[]", "(int32[]", "(int32[] int32[])", "{int32[]}",
-                                        "int32[2", "int32[-1]", "int32[] x", "int32[1,2,3,4,5,6,7,8,9]", "{a int32[]}"};
+    static const char *const wrong[] = {"",           "int32",   "int33[]",   "(int32[]",  "(int32[] int32[])",
+                                        "{int32[]}",  "int32[2", "int32[-1]", "int32[] x", "int32[1,2,3,4,5,6,7,8,9]",
+                                        "{a int32[]}"};
     (void)state;
     for (size_t i = 0; i < MU_COUNT(wrong); i++) {
         assert_int_equal(mu__signature_valid(wrong[i]), MU_INVALID_ARGUMENT);

@@ -56,8 +56,8 @@ static void test_a_client_that_knows_too_much(void **state)
     mu_store *store = mu__store_find(stores, 0);
     mu__restores_add(&store->restores, EPOCH, 0);
     pthread_mutex_unlock(&stores->lock);
-    mu_value *request = mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value("muster.variable.rows"), read_rows(),
-                                MU_END);
+    mu_value *request =
+        mu_list(mu__numbers_value(head, MU_N_ASK), mu__text_value("muster.variable.rows"), read_rows(), MU_END);
     assert_non_null(mu_rpc_result_value(mu_rpc_call(e.worker, "muster.store.call", request)));
     poll(&e, 0, row);
     assert_int_equal(row[MU_STATE_LOST], MU_STATE_MOST);
@@ -117,8 +117,9 @@ static void test_a_client_believes_no_cut_that_cannot_be(void **state)
     mu_pool *pool = mu_pool_open();
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
     assert_int_equal(
-        mu__server_add(server, &(mu_rpc_server_register_args){.name = "muster.store.call", .fn = answer_with_cut,
-                                                              .arg = &cut}), MU_OK);
+        mu__server_add(server,
+                       &(mu_rpc_server_register_args){.name = "muster.store.call", .fn = answer_with_cut, .arg = &cut}),
+        MU_OK);
     assert_int_equal(mu_rpc_server_start(server), MU_OK);
     mu_rpc_client *client = client_with(server, MU_ROLE_WORKER);
     mu_store_client *stores = mu__store_client_new(1, &client);
@@ -161,9 +162,9 @@ static void test_a_server_cannot_end_a_primary(void **state)
     mu_pool *pool = mu_pool_open();
     env e = make_env();
     const int64_t head[MU_N_COPY] = {0, EPOCH + 1, (int64_t)mu_rpc_client_server(e.coordinator), MU_COPIED_BEGIN};
-    const mu_value *told = mu_rpc_result_value(
-        mu_rpc_call(client_with(e.server, MU_ROLE_PS), "muster.store.copy",
-                    mu_list(mu__numbers_value(head, MU_N_COPY), mu_list(MU_END), MU_END)));
+    const mu_value *told =
+        mu_rpc_result_value(mu_rpc_call(client_with(e.server, MU_ROLE_PS), "muster.store.copy",
+                                        mu_list(mu__numbers_value(head, MU_N_COPY), mu_list(MU_END), MU_END)));
     assert_int_equal(mu__numbers_of(told, answer, 2), MU_OK);
     assert_int_equal(answer[0], EPOCH);
     assert_int_equal(answer[1], MU_FAILED_PRECONDITION);
@@ -192,12 +193,13 @@ static void make_copy(env *e, int64_t told, int64_t epoch)
 {
     int64_t row[MU_N_STATE], answer[2];
     poll_with(e, 0, (int64_t[]){0, told}, 2, row);
-    const int64_t head[MU_N_COPY] = {[MU_COPY_EPOCH] = epoch, [MU_COPY_KIND] = MU_COPIED_BEGIN,
+    const int64_t head[MU_N_COPY] = {[MU_COPY_EPOCH] = epoch,
+                                     [MU_COPY_KIND] = MU_COPIED_BEGIN,
                                      [MU_COPY_PROCESS] = (int64_t)mu_rpc_client_server(e->coordinator),
                                      [MU_COPY_COMPLETE] = true};
-    const mu_value *taken = mu_rpc_result_value(
-        mu_rpc_call(client_with(e->server, MU_ROLE_PS), "muster.store.copy",
-                    mu_list(mu__numbers_value(head, MU_N_COPY), mu_list(MU_END), MU_END)));
+    const mu_value *taken =
+        mu_rpc_result_value(mu_rpc_call(client_with(e->server, MU_ROLE_PS), "muster.store.copy",
+                                        mu_list(mu__numbers_value(head, MU_N_COPY), mu_list(MU_END), MU_END)));
     assert_int_equal(mu__numbers_of(taken, answer, 2), MU_OK);
     assert_int_equal(answer[1], MU_OK);
     mu_stores *stores = mu__stores_of(e->server);
@@ -216,8 +218,8 @@ static void test_an_order_that_waited_for_too_long(void **state)
     env e = make_env();
     mu_store *store = mu__store_find(mu__stores_of(e.server), 0);
     make_copy(&e, EPOCH + 1, EPOCH + 2);
-    const int64_t head[MU_N_LEAD] = {0, EPOCH + 3, MU_ORDER_PROMOTE, EPOCH + 2,
-                                     (int64_t)mu_rpc_client_server(e.coordinator), 0, 0};
+    const int64_t head[MU_N_LEAD] = {
+        0, EPOCH + 3, MU_ORDER_PROMOTE, EPOCH + 2, (int64_t)mu_rpc_client_server(e.coordinator), 0, 0};
     pthread_mutex_lock(&store->changing);
     mu_rpc_result *order =
         mu_rpc_call(e.coordinator, "muster.store.lead",
@@ -442,8 +444,9 @@ static int64_t n_runs; // requests of run_in
 static bool run_in(mu_store *store, const char *method, mu_value *arguments, long fail_at, bool *torn)
 {
     n_runs++;
-    mu_change change = {.store = store, .ask = {[MU_ASK_EPOCH] = EPOCH, [MU_ASK_CLIENT] = 1,
-                                                [MU_ASK_REQUEST] = n_runs, [MU_ASK_OLDEST] = n_runs}};
+    mu_change change = {
+        .store = store,
+        .ask = {[MU_ASK_EPOCH] = EPOCH, [MU_ASK_CLIENT] = 1, [MU_ASK_REQUEST] = n_runs, [MU_ASK_OLDEST] = n_runs}};
     mu_error_value error;
     mu__alloc_fail_at(fail_at);
     mu_value *value = mu__store_run(&change, method, arguments);
@@ -517,7 +520,8 @@ static void create_table(mu_store *store)
     bool torn;
     assert_false(run_in(store, "muster.table.create",
                         mu_list(mu__text_value("t"), mu_tensor_new(MU_I64, 1, &n_ints, &o.dimension),
-                                mu_tensor_new(MU_F64, 1, &n_reals, &o.scale), MU_END), 0, &torn));
+                                mu_tensor_new(MU_F64, 1, &n_reals, &o.scale), MU_END),
+                        0, &torn));
 }
 
 static int64_t rows_of(mu_store *store)
@@ -561,8 +565,9 @@ static void test_a_request_that_failed_halfway_comes_again(void **state)
     create_table(store);
     assert_true(run_in(store, "muster.table.lookup", look_up(0, 20000), 0, &torn));
     assert_true(torn);
-    mu_change change = {.store = store, .ask = {[MU_ASK_EPOCH] = EPOCH, [MU_ASK_CLIENT] = 1,
-                                                [MU_ASK_REQUEST] = n_runs, [MU_ASK_OLDEST] = n_runs}};
+    mu_change change = {
+        .store = store,
+        .ask = {[MU_ASK_EPOCH] = EPOCH, [MU_ASK_CLIENT] = 1, [MU_ASK_REQUEST] = n_runs, [MU_ASK_OLDEST] = n_runs}};
     assert_null(mu__store_run(&change, "muster.table.lookup", look_up(0, 20000)));
     expect_error(MU_ABORTED, "applied before");
     assert_true(change.seen && !change.begun);

@@ -41,9 +41,17 @@ static mu_value *table_arguments(const char *name, const mu_table_options *o)
 
 static mu_table_options options(int64_t max_rows, int64_t max_age)
 {
-    return (mu_table_options){.dimension = DIMENSION, .dtype = MU_BF16, .optimizer = MU_TABLE_ADAM, .seed = 5,
-                              .max_rows = max_rows, .max_age = max_age, .scale = 0.5, .learning_rate = 0.1,
-                              .beta_1 = 0.9, .beta_2 = 0.99, .epsilon = 1e-7};
+    return (mu_table_options){.dimension = DIMENSION,
+                              .dtype = MU_BF16,
+                              .optimizer = MU_TABLE_ADAM,
+                              .seed = 5,
+                              .max_rows = max_rows,
+                              .max_age = max_age,
+                              .scale = 0.5,
+                              .learning_rate = 0.1,
+                              .beta_1 = 0.9,
+                              .beta_2 = 0.99,
+                              .epsilon = 1e-7};
 }
 
 // Call i of a series, the same for every table: most are lookups and updates of keys that come and go.
@@ -134,8 +142,8 @@ static void test_one_budget(void **state)
     const char *names[] = {"small", "large", "middle", "tiny"};
     const int64_t sizes[] = {20, 200, 100, 1}, huge = 60000;
     for (int i = 0; i < 4; i++)
-        assert_int_equal(mu__variables_part.load(variables, names[i],
-                                                 mu_of(mu_tensor_new(MU_F32, 1, &sizes[i], NULL))), MU_OK);
+        assert_int_equal(mu__variables_part.load(variables, names[i], mu_of(mu_tensor_new(MU_F32, 1, &sizes[i], NULL))),
+                         MU_OK);
     call(tables, "muster.table.create", table_arguments("t", &o));
     for (int i = 0; i < 3 && !mu__pending(); i++)
         one_call(tables, i);

@@ -44,8 +44,9 @@ static void test_the_key_of_another_task(void **state)
     be_worker(1, &before);
     assert_non_null(server_of("worker", 1));
     assert_null(server_of("worker", 0));
-    expect_error(MU_PERMISSION_DENIED, "is that of worker 1, and this process is worker 0; give it its own, which "
-                                       "`muster key --for worker:0`");
+    expect_error(
+        MU_PERMISSION_DENIED,
+        "is that of worker 1, and this process is worker 0; give it its own, which `muster key --for worker:0`");
     assert_null(server_of("ps", 0));
     expect_error(MU_PERMISSION_DENIED, "is that of worker 1, and this process is ps 0; give it the cluster's key");
     assert_null(client_of("muster://localhost:1", MU_ROLE_COORDINATOR, MU_BEARER_ALL));
@@ -187,9 +188,9 @@ static void test_a_file_that_others_may_open(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_the_key_of_another_task),  cmocka_unit_test(test_an_older_version),
-        cmocka_unit_test(test_a_worker_is_nothing_else), cmocka_unit_test(test_other_servers),
-        cmocka_unit_test(test_who_the_worker_is),        cmocka_unit_test(test_shared_memory),
+        cmocka_unit_test(test_the_key_of_another_task),     cmocka_unit_test(test_an_older_version),
+        cmocka_unit_test(test_a_worker_is_nothing_else),    cmocka_unit_test(test_other_servers),
+        cmocka_unit_test(test_who_the_worker_is),           cmocka_unit_test(test_shared_memory),
         cmocka_unit_test(test_a_file_that_others_may_open),
     };
     return cmocka_run_group_tests(tests, start_with_key, end_library);

@@ -61,7 +61,7 @@ static void test_a_memory_space_that_fails(void **state)
     assert_int_equal(mu_tensor_copy_to(tensor, out, sizeof out), MU_UNAVAILABLE);
     assert_taken(MU_UNAVAILABLE, "FAR:0 does not answer");
     far.fails = false;
-    assert_int_equal(mu_tensor_copy_to(tensor, out, sizeof out), MU_OK);  // a failure leaves nothing behind
+    assert_int_equal(mu_tensor_copy_to(tensor, out, sizeof out), MU_OK); // a failure leaves nothing behind
     assert_true(out[1] == 2);
     mu_pool_close(pool);
     assert_int_equal(far.live, 0);
@@ -100,7 +100,7 @@ static void test_without_memory(void **state)
         if (!buffer)
             assert_taken(MU_RESOURCE_EXHAUSTED, "");
     }
-    assert_int_equal(failures, 3);  // the block, the buffer, and then none
+    assert_int_equal(failures, 3); // the block, the buffer, and then none
     mu_release(buffer);
     assert_int_equal(far.live, 0);
 }

@@ -45,7 +45,10 @@ static void test_round_trips_copy_nothing(void **state)
 {
     (void)state;
     static const mu_dtype dtypes[] = {MU_F32, MU_F64, MU_F16, MU_BF16, MU_I64, MU_I32, MU_I16, MU_I8, MU_U8, MU_BOOL};
-    static const struct { int rank; int64_t dims[3]; } shapes[] = {{0, {0}}, {1, {5}}, {3, {2, 1, 3}}, {2, {0, 4}}};
+    static const struct {
+        int rank;
+        int64_t dims[3];
+    } shapes[] = {{0, {0}}, {1, {5}}, {3, {2, 1, 3}}, {2, {0, 4}}};
     for (size_t d = 0; d < MU_COUNT(dtypes); d++)
         for (size_t s = 0; s < MU_COUNT(shapes); s++)
             for (int versioned = 0; versioned < 2; versioned++) {
@@ -106,7 +109,7 @@ static void test_strides_are_copied(void **state)
     const float wanted[] = {1, 4, 2, 5, 3, 6};
     assert_memory_equal(seen, wanted, sizeof wanted);
     assert_int_equal(deleted, 1);
-    m = floats(data, 2, one, any);  // the stride of an axis of size 1 means nothing
+    m = floats(data, 2, one, any); // the stride of an axis of size 1 means nothing
     assert_ptr_equal(mu_tensor_data(mu_from_dlpack(&m, false)), data);
     m = floats(data + 2, 1, &shape[0], backwards);
     seen = mu_tensor_data(mu_from_dlpack(&m, false));

@@ -27,12 +27,12 @@ static void test_every_half_survives_a_round_trip(void **state)
 static void test_halves_round_to_even(void **state)
 {
     (void)state;
-    assert_int_equal(mu__f32_to_f16(1 + 0x1p-11f), 0x3c00);         // half way: down to even
-    assert_int_equal(mu__f32_to_f16(1 + 3 * 0x1p-11f), 0x3c02);     // half way: up to even
+    assert_int_equal(mu__f32_to_f16(1 + 0x1p-11f), 0x3c00);     // half way: down to even
+    assert_int_equal(mu__f32_to_f16(1 + 3 * 0x1p-11f), 0x3c02); // half way: up to even
     assert_int_equal(mu__f32_to_f16(65519.0f), 0x7bff);
-    assert_int_equal(mu__f32_to_f16(65520.0f), 0x7c00);             // infinity
+    assert_int_equal(mu__f32_to_f16(65520.0f), 0x7c00); // infinity
     assert_int_equal(mu__f32_to_f16(0x1p-25f), 0x0000);
-    assert_int_equal(mu__f32_to_f16(-0x1.8p-25f), 0x8001);          // the least denormal
+    assert_int_equal(mu__f32_to_f16(-0x1.8p-25f), 0x8001); // the least denormal
     assert_int_equal(mu__f32_to_bf16(1 + 0x1p-8f), 0x3f80);
     assert_int_equal(mu__f32_to_bf16(3.4e38f), 0x7f80);
     assert_true(isnan(mu__f16_to_f32(mu__f32_to_f16(NAN))));
@@ -51,7 +51,7 @@ static void test_floats_to_integers(void **state)
     mu__convert(MU_I64, widest, MU_F32, in, 6);
     assert_int_equal(wide[0], -1);
     assert_int_equal(wide[1], 2);
-    assert_int_equal(wide[2], INT32_MIN);  // values that do not fit, as the processor converts them
+    assert_int_equal(wide[2], INT32_MIN); // values that do not fit, as the processor converts them
     assert_int_equal(wide[3], INT32_MIN);
     assert_int_equal(narrow[5], 300 % 256);
     assert_true(widest[2] == 3000000000 && widest[3] == INT64_MIN);
@@ -60,7 +60,7 @@ static void test_floats_to_integers(void **state)
 static void test_conversions_of_halves_and_bools(void **state)
 {
     (void)state;
-    enum { N = 600 };  // more than one piece of the float buffer
+    enum { N = 600 }; // more than one piece of the float buffer
     int64_t in[N];
     uint16_t half[N];
     bool truth[N];

@@ -123,12 +123,9 @@ static void test_strings(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_vectors),
-        cmocka_unit_test(test_scalars),
-        cmocka_unit_test(test_strings),
-        cmocka_unit_test(test_matrices),
-        cmocka_unit_test(test_corners),
-        cmocka_unit_test(test_long_lines_wrap_and_long_axes_shorten),
+        cmocka_unit_test(test_vectors), cmocka_unit_test(test_scalars),
+        cmocka_unit_test(test_strings), cmocka_unit_test(test_matrices),
+        cmocka_unit_test(test_corners), cmocka_unit_test(test_long_lines_wrap_and_long_axes_shorten),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

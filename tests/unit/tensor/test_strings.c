@@ -3,15 +3,12 @@
 
 static const int64_t three = 3;
 
-static mu_tensor *abc(void)
-{
-    return mu_tensor_byte_strings(1, &three, (mu_string[]){{"a", 1}, {"", 0}, {"x\0y", 3}});
-}
+static mu_tensor *abc(void) { return mu_tensor_byte_strings(1, &three, (mu_string[]){{"a", 1}, {"", 0}, {"x\0y", 3}}); }
 
 static void assert_string(mu_string string, const char *bytes, size_t n)
 {
     assert_int_equal(string.n, n);
-    assert_memory_equal(string.bytes, bytes, n + 1);  // a zero follows
+    assert_memory_equal(string.bytes, bytes, n + 1); // a zero follows
 }
 
 static void test_made_and_read(void **state)
@@ -34,8 +31,8 @@ static void test_views_share_the_strings(void **state)
 {
     (void)state;
     mu_pool *pool = mu_pool_open();
-    mu_tensor *strings = abc(), *last = mu__tensor_view(strings->buffer, 2 * sizeof(int64_t), MU_STRING,
-                                                        &mu__scalar_shape);
+    mu_tensor *strings = abc(),
+              *last = mu__tensor_view(strings->buffer, 2 * sizeof(int64_t), MU_STRING, &mu__scalar_shape);
     assert_string(mu_tensor_string(last, 0), "x\0y", 3);
     assert_int_equal(mu__string_bytes(last), 3);
     mu_release(last);

@@ -2,10 +2,7 @@
 #include "tensor_test.h"
 
 static int released;
-static void count_release(void *arg)
-{
-    released += *(int *)arg;
-}
+static void count_release(void *arg) { released += *(int *)arg; }
 
 static void test_copies_and_reads(void **state)
 {
@@ -38,7 +35,7 @@ static void test_wrapped_memory_is_released_once(void **state)
     mu_pool *pool = mu_pool_open();
     mu_tensor *t = mu_tensor_wrap(MU_F32, 1, &n, data, count_release, &one);
     assert_ptr_equal(mu_tensor_data(t), data);
-    assert_non_null(mu_tensor_data(mu_tensor_wrap(MU_F32, 1, &(int64_t){0}, NULL, NULL, NULL)));  // no elements
+    assert_non_null(mu_tensor_data(mu_tensor_wrap(MU_F32, 1, &(int64_t){0}, NULL, NULL, NULL))); // no elements
     mu_shape two = MU_SHAPE(2);
     mu_tensor *view = mu__tensor_view(t->buffer, sizeof(float), MU_F32, &two);
     mu_pool_close(pool);

@@ -145,8 +145,12 @@ static void test_replicas_behind_the_components(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nests), cmocka_unit_test(test_flatten_and_pack), cmocka_unit_test(test_empty_containers),
-        cmocka_unit_test(test_refusals), cmocka_unit_test(test_arrays_of_tensors), cmocka_unit_test(test_deep_nests),
+        cmocka_unit_test(test_nests),
+        cmocka_unit_test(test_flatten_and_pack),
+        cmocka_unit_test(test_empty_containers),
+        cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_arrays_of_tensors),
+        cmocka_unit_test(test_deep_nests),
         cmocka_unit_test(test_replicas_behind_the_components),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
