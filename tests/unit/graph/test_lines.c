@@ -9,6 +9,8 @@
 // The line of an op below: set just before the call, compared with the error.
 static int wanted_line;
 #define HERE (wanted_line = __LINE__)
+// A call stands in the line of its HERE.
+// clang-format off
 
 static void assert_made_here(void)
 {
@@ -17,28 +19,27 @@ static void assert_made_here(void)
     mu_error error = mu_error_take();
     if (error.code == MU_OK || !strstr(error.message, "(made at ") || !strstr(error.message, wanted))
         fail_msg("'%s' does not say %s", error.message, wanted);
-    assert_null(strstr(strstr(error.message, "(made at ") + 1, "(made at ")); // once
+    assert_null(strstr(strstr(error.message, "(made at ") + 1, "(made at "));  // once
 }
 
-static mu_tensor *vector_of(int64_t n) { return mu_zeros(MU_F64, 1, &n); }
+static mu_tensor *vector_of(int64_t n)
+{
+    return mu_zeros(MU_F64, 1, &n);
+}
 
 static void an_eager_op_names_its_line(void **state)
 {
     (void)state;
     mu_tensor *a = vector_of(2), *b = vector_of(3);
-    HERE;
-    assert_null(mu_add(a, b));
+    HERE; assert_null(mu_add(a, b));
     assert_made_here();
     // Arguments that are calls of their own, on other lines, do not change it.
-    HERE;
-    assert_null(mu_add(mu_neg(vector_of(2)), b));
+    HERE; assert_null(mu_add(mu_neg(vector_of(2)), b));
     assert_made_here();
     mu_tensor *values;
-    HERE;
-    assert_int_equal(mu_top_k(a, 9, &values, NULL), MU_INVALID_ARGUMENT);
+    HERE; assert_int_equal(mu_top_k(a, 9, &values, NULL), MU_INVALID_ARGUMENT);
     assert_made_here();
-    HERE;
-    assert_null(mu_nn_max_pool2d(a, {2}));
+    HERE; assert_null(mu_nn_max_pool2d(a, {2}));
     assert_made_here();
 }
 
@@ -63,8 +64,7 @@ static void without_the_macro_there_is_no_line(void **state)
 
 static mu_tensor *fails_inside(mu_tensor *a)
 {
-    HERE;
-    return mu_matmul(a, a);
+    HERE; return mu_matmul(a, a);
 }
 
 static void a_function_that_an_argument_calls_names_its_own(void **state)
@@ -82,12 +82,14 @@ static mu_value *adds_rows(mu_value *arguments, void *arg)
 {
     (void)arg;
     mu_tensor *x = mu_at(arguments, 0), *y = mu_at(arguments, 1);
-    HERE;
-    mu_tensor *sum = mu_add(x, y);
+    HERE; mu_tensor *sum = mu_add(x, y);
     return mu_of(mu_neg(sum));
 }
 
-static mu_value *pair(int64_t n, int64_t m) { return mu_list(mu_of(vector_of(n)), mu_of(vector_of(m)), MU_END); }
+static mu_value *pair(int64_t n, int64_t m)
+{
+    return mu_list(mu_of(vector_of(n)), mu_of(vector_of(m)), MU_END);
+}
 
 static void the_trace_fails(void **state)
 {
@@ -125,8 +127,7 @@ static mu_value *asserts_positive(mu_value *arguments, void *arg)
 {
     (void)arg;
     mu_tensor *x = mu_at(arguments, 0);
-    HERE;
-    mu_assert(mu_greater(x, mu_constant(MU_F64, 0)), "x must be positive");
+    HERE; mu_assert(mu_greater(x, mu_constant(MU_F64, 0)), "x must be positive");
     return mu_of(mu_sqrt(x));
 }
 
@@ -145,8 +146,7 @@ static mu_value *gradient_is_infinite(mu_value *arguments, void *arg)
     (void)arg;
     mu_tape *tape = mu_tape_open();
     mu_tensor *x = mu_at(arguments, 0);
-    HERE;
-    mu_tensor *checked = mu_check_numerics(x, "the gradient");
+    HERE; mu_tensor *checked = mu_check_numerics(x, "the gradient");
     mu_tensor *y = mu_multiply(checked, mu_constant(MU_F64, 1e300));
     mu_tensor *z = mu_reduce_sum(mu_multiply(y, mu_constant(MU_F64, 1e300)), 0);
     return mu_gradients(tape, z, mu_of(x));
@@ -168,8 +168,7 @@ static mu_value *mean_of_segments(mu_value *arguments, void *arg)
 {
     (void)arg;
     mu_tensor *x = mu_at(arguments, 0), *segments = mu_at(arguments, 1);
-    HERE;
-    mu_tensor *means = mu_unsorted_segment_mean(mu_neg(x), segments, 2);
+    HERE; mu_tensor *means = mu_unsorted_segment_mean(mu_neg(x), segments, 2);
     return mu_of(mu_gather(means, segments, 0, 0));
 }
 
@@ -178,8 +177,7 @@ static mu_value *gather_of_segments(mu_value *arguments, void *arg)
     (void)arg;
     mu_tensor *x = mu_at(arguments, 0), *segments = mu_at(arguments, 1);
     mu_tensor *means = mu_unsorted_segment_mean(x, mu_zeros_like(segments), 2);
-    HERE;
-    return mu_of(mu_gather(means, segments, 0, 0));
+    HERE; return mu_of(mu_gather(means, segments, 0, 0));
 }
 
 static void the_run_names_the_function_that_was_called(void **state)

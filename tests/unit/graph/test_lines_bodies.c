@@ -7,6 +7,8 @@
 
 static int wanted_line;
 #define HERE (wanted_line = __LINE__)
+// A call stands in the line of its HERE.
+// clang-format off
 
 static void assert_made_here(const char *what)
 {
@@ -21,8 +23,7 @@ static void assert_made_here(const char *what)
 static mu_tensor *checked(mu_tensor *x)
 {
     mu_tensor *huge = mu_exp(mu_multiply(x, mu_constant(MU_F64, 1e4)));
-    HERE;
-    return mu_check_numerics(huge, "huge");
+    HERE; return mu_check_numerics(huge, "huge");
 }
 
 static mu_value *fails(mu_value *arguments, void *arg)
@@ -37,7 +38,10 @@ static mu_value *passes(mu_value *arguments, void *arg)
     return mu_list(mu_neg(mu_at(arguments, 0)), MU_END);
 }
 
-static mu_tensor *total(mu_tensor *x) { return mu_reduce_sum(x, MU_ALL_AXES); }
+static mu_tensor *total(mu_tensor *x)
+{
+    return mu_reduce_sum(x, MU_ALL_AXES);
+}
 
 static mu_tensor *positive(mu_value *arguments, void *arg)
 {
@@ -45,7 +49,10 @@ static mu_tensor *positive(mu_value *arguments, void *arg)
     return mu_greater(total(mu_at(arguments, 0)), mu_constant(MU_F64, 0));
 }
 
-static mu_value *in_a_loop(mu_value *arguments, void *arg) { return mu_while_loop(positive, fails, arguments, arg); }
+static mu_value *in_a_loop(mu_value *arguments, void *arg)
+{
+    return mu_while_loop(positive, fails, arguments, arg);
+}
 
 static mu_value *in_a_branch(mu_value *arguments, void *arg)
 {
@@ -63,7 +70,10 @@ static mu_value *in_a_scan(mu_value *arguments, void *arg)
     return mu_scan(step, arguments, mu_list(mu_constant(MU_F64, 1), MU_END), arg);
 }
 
-static mu_value *in_a_map(mu_value *arguments, void *arg) { return mu_map_fn(fails, arguments, arg); }
+static mu_value *in_a_map(mu_value *arguments, void *arg)
+{
+    return mu_map_fn(fails, arguments, arg);
+}
 
 static mu_value *in_a_vectorized_map(mu_value *arguments, void *arg)
 {
@@ -75,7 +85,10 @@ static mu_value *in_a_nested_function(mu_value *arguments, void *arg)
     return mu_function_call(mu_function_new(in_a_branch, arg), arguments);
 }
 
-static mu_value *recomputed(mu_value *arguments, void *arg) { return mu_recompute_grad(fails, arguments, arg); }
+static mu_value *recomputed(mu_value *arguments, void *arg)
+{
+    return mu_recompute_grad(fails, arguments, arg);
+}
 
 static mu_value *derivative(mu_value *arguments, mu_value *results, mu_value *gradients, void *arg)
 {
@@ -95,8 +108,7 @@ static mu_value *steep(mu_value *arguments, void *arg)
 {
     (void)arg;
     mu_tensor *x = mu_at(arguments, 0), *huge = mu_constant(MU_F64, 1e300);
-    HERE;
-    mu_tensor *same = mu_check_numerics(x, "the gradient");
+    HERE; mu_tensor *same = mu_check_numerics(x, "the gradient");
     return mu_list(mu_multiply(mu_multiply(mu_subtract(same, x), huge), huge), MU_END);
 }
 
@@ -113,20 +125,11 @@ static mu_value *gradient_of_what_is_recomputed(mu_value *arguments, void *arg)
     return mu_gradients(tape, total(mu_at(mu_recompute_grad(steep, arguments, arg), 0)), arguments);
 }
 
-static const struct {
-    const char *name;
-    mu_traceable *fn;
-} functions[] = {
-    {"in a loop", in_a_loop},
-    {"in a branch", in_a_branch},
-    {"in a scan", in_a_scan},
-    {"in a map", in_a_map},
-    {"in a vectorized map", in_a_vectorized_map},
-    {"in a nested function", in_a_nested_function},
-    {"recomputed", recomputed},
-    {"in a custom gradient", in_a_custom_gradient},
-    {"gradient in a branch", gradient_in_a_branch},
-    {"gradient of what is recomputed", gradient_of_what_is_recomputed},
+static const struct { const char *name; mu_traceable *fn; } functions[] = {
+    {"in a loop", in_a_loop}, {"in a branch", in_a_branch}, {"in a scan", in_a_scan}, {"in a map", in_a_map},
+    {"in a vectorized map", in_a_vectorized_map}, {"in a nested function", in_a_nested_function},
+    {"recomputed", recomputed}, {"in a custom gradient", in_a_custom_gradient},
+    {"gradient in a branch", gradient_in_a_branch}, {"gradient of what is recomputed", gradient_of_what_is_recomputed},
 };
 
 static void ops_inside_name_their_lines(void **state)
@@ -148,8 +151,7 @@ static mu_value *joins_other_ranks(mu_value *arguments, void *arg)
 {
     (void)arg;
     mu_tensor *x = mu_at(arguments, 0), *matrix = mu_zeros(MU_F64, 2, (int64_t[]){2, 2});
-    HERE;
-    mu_tensor *sum = mu_concat(2, (mu_tensor *[]){x, matrix}, 0);
+    HERE; mu_tensor *sum = mu_concat(2, (mu_tensor *[]){x, matrix}, 0);
     return mu_list(sum, MU_END);
 }
 
@@ -179,8 +181,7 @@ static void traces_of_bodies_name_their_lines(void **state)
 static mu_value *calls_a_layer(mu_value *arguments, void *arg)
 {
     mu_tensor *x = mu_at(arguments, 0);
-    HERE;
-    mu_tensor *y = mu_call(arg, x);
+    HERE; mu_tensor *y = mu_call(arg, x);
     return mu_list(y, MU_END);
 }
 
@@ -204,8 +205,7 @@ static void a_layer_is_named_with_the_line_of_its_call(void **state)
 static mu_value *embeds(mu_value *arguments, void *arg)
 {
     mu_tensor *rows = mu_at(arguments, 0);
-    HERE;
-    mu_tensor *y = mu_call(arg, rows);
+    HERE; mu_tensor *y = mu_call(arg, rows);
     return mu_list(y, MU_END);
 }
 

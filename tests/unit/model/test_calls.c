@@ -10,6 +10,8 @@
 // The line of a call below: set just before the call, compared with the error.
 static int wanted_line;
 #define HERE (wanted_line = __LINE__)
+// A call stands in the line of its HERE.
+// clang-format off
 
 static void assert_named(const char *part)
 {
@@ -24,35 +26,25 @@ static void assert_named(const char *part)
 static void constructors_name_their_line(void **state)
 {
     (void)state;
-    HERE;
-    assert_null(mu_dense(-1));
+    HERE; assert_null(mu_dense(-1));
     assert_named("mu_dense");
-    HERE;
-    assert_null(mu_sequential(mu_dense(3), mu_flatten(), NULL));
+    HERE; assert_null(mu_sequential(mu_dense(3), mu_flatten(), NULL));
     assert_named("mu_sequential");
-    HERE;
-    assert_null(mu_adam(.beta_1 = 2));
+    HERE; assert_null(mu_adam(.beta_1 = 2));
     assert_named("mu_adam");
-    HERE;
-    assert_null(mu_dataset_batch(mu_dataset_range(0, 5, 1), -2));
+    HERE; assert_null(mu_dataset_batch(mu_dataset_range(0, 5, 1), -2));
     assert_named("the batch size is -2");
-    HERE;
-    assert_null(mu_dataset_take(NULL, 2));
+    HERE; assert_null(mu_dataset_take(NULL, 2));
     assert_named("NULL");
-    HERE;
-    assert_null(mu_mirrored_strategy(.replicas = 99));
+    HERE; assert_null(mu_mirrored_strategy(.replicas = 99));
     assert_named("99");
-    HERE;
-    assert_null(mu_function_new(NULL));
+    HERE; assert_null(mu_function_new(NULL));
     assert_named("mu_function_new");
-    HERE;
-    assert_int_equal(mu_tensor_dim(mu_constant(MU_F32, 1), 3), -1);
+    HERE; assert_int_equal(mu_tensor_dim(mu_constant(MU_F32, 1), 3), -1);
     assert_named("axis");
-    HERE;
-    assert_true(isnan(mu_scalar((mu_value *)NULL)));
+    HERE; assert_true(isnan(mu_scalar((mu_value *)NULL)));
     assert_named("mu_scalar");
-    HERE;
-    mu_tensor_print(mu_constant(MU_F32, 1), NULL);
+    HERE; mu_tensor_print(mu_constant(MU_F32, 1), NULL);
     assert_named("mu_tensor_print");
 }
 
@@ -61,12 +53,10 @@ static void pools_name_their_line(void **state)
     (void)state;
     mu_pool *pool = mu_pool_open();
     mu_pool_close(pool);
-    HERE;
-    mu_pool_close(pool);
+    HERE; mu_pool_close(pool);
     assert_named("mu_pool_close");
     mu__alloc_fail_at(1);
-    HERE;
-    pool = mu_pool_open();
+    HERE; pool = mu_pool_open();
     mu__alloc_fail_at(0);
     assert_null(pool);
     assert_named("memory");
@@ -79,21 +69,16 @@ static void fit_names_its_line(void **state)
 {
     (void)state;
     mu_model *model = mu_sequential(mu_dense(3));
-    HERE;
-    assert_null(mu_fit(model, rows_and_classes(4, 2, 3, 2)));
+    HERE; assert_null(mu_fit(model, rows_and_classes(4, 2, 3, 2)));
     assert_named("mu_fit");
     mu_compile(model, .optimizer = mu_sgd(), .loss = mu_sparse_categorical_crossentropy_loss(.from_logits = true));
-    HERE;
-    assert_null(mu_fit(model, rows_and_classes(4, 2, 3, 2), .epochs = -1));
+    HERE; assert_null(mu_fit(model, rows_and_classes(4, 2, 3, 2), .epochs = -1));
     assert_named("epochs -1");
-    HERE;
-    assert_null(mu_fit(model, mu_dataset_range(0, 4, 1))); // fails in the step
+    HERE; assert_null(mu_fit(model, mu_dataset_range(0, 4, 1)));  // fails in the step
     assert_named("");
-    HERE;
-    assert_null(mu_predict(NULL, rows_and_classes(4, 2, 3, 2)));
+    HERE; assert_null(mu_predict(NULL, rows_and_classes(4, 2, 3, 2)));
     assert_named("mu_predict");
-    HERE;
-    assert_int_not_equal(mu_load_weights(NULL, "no such file"), MU_OK);
+    HERE; assert_int_not_equal(mu_load_weights(NULL, "no such file"), MU_OK);
     assert_named("mu_load_weights");
 }
 
@@ -151,7 +136,7 @@ static void errors_that_are_read_are_not_reported(void **state)
 static mu_value *leaves_a_row(mu_value *arguments, void *arg)
 {
     (void)arguments, (void)arg;
-    return mu_of(mu_zeros(MU_F32, 1, (int64_t[]){33000})); // 132 KB
+    return mu_of(mu_zeros(MU_F32, 1, (int64_t[]){33000}));  // 132 KB
 }
 
 static void loop_without_a_pool(void *arg)
