@@ -662,9 +662,9 @@ static void test_a_copy_that_never_ends_is_tried_less_often(void **state)
         const int heartbeats = 1 << (i - 1);
         STEP_UNTIL(c.placement, n_continued == 2 * i); // given i times, and taken away as often
         step_for(c.placement, 0.1);
-        pass(c, heartbeats - 0.1);
+        pass(c, heartbeats - 0.5); // a busy machine takes some of the time for itself
         assert_int_equal(n_copied, i);
-        pass(c, 0.2);
+        pass(c, 0.6);
         STEP_UNTIL(c.placement, n_copied == i + 1);
         assert_int_equal(n_copied, i + 1);
     }
@@ -685,6 +685,7 @@ static void test_the_order_to_go_on_without_a_copy_is_repeated(void **state)
     stuck = true;
     STEP_UNTIL(c.placement, n_unfollowed < 3);
     stuck = false;
+    STEP_UNTIL(c.placement, n_continued == continued + 4);
     step_for(c.placement, 0.5);
     assert_int_equal(n_continued, continued + 4);
     assert_int_equal(n_copied, 1);
