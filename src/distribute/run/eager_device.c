@@ -144,7 +144,8 @@ static program *program_new(const mu_device *device, const mu_op *op, const void
     p->engine = device->engine;
     p->op = op;
     p->n_in = n_in;
-    memcpy(p->in, in, sizeof *in * (size_t)n_in);
+    if (n_in > 0)
+        memcpy(p->in, in, sizeof *in * (size_t)n_in);
     p->attrs = op->attrs_bytes > 0 ? mu__alloc(op->attrs_bytes) : NULL;
     if (op->attrs_bytes > 0 && !p->attrs) {
         mu_release(p);
@@ -271,7 +272,8 @@ static mu_status run_effect(mu_device *device, const mu_op *effect, const void *
     mu_status status = pure ? MU_OK : MU_UNIMPLEMENTED;
     if (!pure)
         return MU_OK;
-    memcpy(all, in, sizeof *in * (size_t)n_in);
+    for (int i = 0; i < n_in; i++) // none where only variables count, and `in` may be NULL
+        all[i] = in[i];
     for (int i = 0; status == MU_OK && i < n_resources; i++)
         status = value_of(device, resources[i], &all[n_in + i]);
     if (status == MU_OK)
