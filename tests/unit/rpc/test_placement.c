@@ -659,10 +659,9 @@ static void test_a_copy_that_never_ends_is_tried_less_often(void **state)
     assert_int_equal(n_copied, 1);
     stuck = true;
     for (int i = 1; i <= 3; i++) {
-        const int heartbeats = 1 << (i - 1);
         STEP_UNTIL(c.placement, n_continued == 2 * i); // given i times, and taken away as often
         step_for(c.placement, 0.1);
-        pass(c, heartbeats - 0.5); // a busy machine takes some of the time for itself
+        pass(c, (1 << (i - 1)) - 0.5); // heartbeats; a busy machine takes some of the time for itself
         assert_int_equal(n_copied, i);
         pass(c, 0.6);
         STEP_UNTIL(c.placement, n_copied == i + 1);
