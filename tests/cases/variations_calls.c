@@ -596,8 +596,8 @@ static mu_status ends_with(mu_rpc_result *result)
 
 static void codes_of_remote_calls(void)
 {
+    mu_accumulator *empty = mu_conditional_accumulator(MU_F32, .shape = &(mu_shape){.rank = 0}); // outlives the server
     mu_rpc_server *server = mu_rpc_server_new("muster", "localhost:0");
-    mu_accumulator *empty = mu_conditional_accumulator(MU_F32, .shape = &(mu_shape){.rank = 0});
     mu_rpc_server_register(server, "digits", .fn = digits, .input_signature = "({u: int32[], w: (int32[], int32[])})");
     mu_rpc_server_register(server, "rows", .fn = sum_rows, .input_signature = "(float32[?, 2])");
     mu_rpc_server_register(server, "refuse", .fn = refuse_negative, .input_signature = "(float32[])");
