@@ -138,7 +138,8 @@ enum { MAX_CONFIG_DEPTH = 32 };
 
 mu_status mu__input_args(const json_t *config, mu_input_args *args)
 {
-    const json_t *shape = json_object_get(config, "batch_shape");
+    const json_t *of_keras_2 = json_object_get(config, "batch_input_shape"); // Keras 3 takes this name too
+    const json_t *shape = of_keras_2 ? of_keras_2 : json_object_get(config, "batch_shape");
     const char *dtype = json_string_value(json_object_get(config, "dtype"));
     if (json_array_size(shape) < 1 || json_array_size(shape) > MU_MAX_RANK)
         return mu__error(MU_INVALID_ARGUMENT, "the configuration of InputLayer has no batch_shape of 1 to %d axes",

@@ -515,6 +515,53 @@ static void wrapped_calls_keep_their_mode(void **state)
     }
 }
 
+#define TENSOR_OF(name) "{\"class_name\": \"__keras_tensor__\", \"config\": {\"keras_history\": [\"" name "\", 0, 0]}}"
+#define INPUT_OF(name, steps)                                                                        \
+    "{\"module\": \"keras.layers\", \"class_name\": \"InputLayer\", \"config\": {\"batch_shape\": [" \
+    "null, " #steps ", 3], \"name\": \"" name "\"}, \"name\": \"" name "\", \"inbound_nodes\": []}"
+
+// A model of Keras in which attention has `args` and `kwargs`; all of its kernels are ones.
+static mu_model *attention_called_with(const char *args, const char *kwargs)
+{
+    char text[4096];
+    const int n = snprintf(
+        text, sizeof text,
+        "{\"module\": \"keras.src.models.functional\", \"class_name\": \"Functional\", \"config\": {\"name\": \"m\", "
+        "\"layers\": [" INPUT_OF("x", 4) ", " INPUT_OF(
+            "y", 5) ", {\"module\": \"keras.layers\", \"class_name\": "
+                    "\"MultiHeadAttention\", \"config\": {\"num_heads\": 1, \"key_dim\": 2, \"kernel_initializer\": "
+                    "\"ones\", "
+                    "\"name\": \"mha\"}, \"name\": \"mha\", \"inbound_nodes\": [{\"args\": [%s], \"kwargs\": {%s}}]}], "
+                    "\"input_layers\": [[\"x\", 0, 0], [\"y\", 0, 0]], \"output_layers\": [[\"mha\", 0, 0]]}}",
+        args, kwargs);
+    assert_in_range(n, 0, sizeof text - 1);
+    return mu_layer_from_config(text);
+}
+
+// In Keras every operand of attention may be given by its name, in any order.
+static void operands_are_given_by_name(void **state)
+{
+    (void)state;
+    static const char *const calls[][2] = {
+        {TENSOR_OF("x") ", " TENSOR_OF("y"), ""},
+        {TENSOR_OF("x"), "\"value\": " TENSOR_OF("y")},
+        {"", "\"query\": " TENSOR_OF("x") ", \"value\": " TENSOR_OF("y")},
+        {"", "\"key\": " TENSOR_OF("y") ", \"value\": " TENSOR_OF("y") ", \"query\": " TENSOR_OF("x")}};
+    mu_tensor *x = numbers(3, (int64_t[]){2, 4, 3}, 1), *y = numbers(3, (int64_t[]){2, 5, 3}, .5);
+    const double *expected = NULL;
+    for (size_t i = 0; i < MU_COUNT(calls); i++) {
+        mu_model *model = attention_called_with(calls[i][0], calls[i][1]);
+        if (!model)
+            fail_msg("call %zu: %s", i, mu_error_message());
+        mu_value *z = mu_call_values(model, .inputs = mu_list(mu_of(x), mu_of(y), MU_END));
+        const double *seen = doubles(need(mu_value_tensor(z)));
+        expected = expected ? expected : seen;
+        assert_near(seen, expected, 24, 0);
+    }
+    assert_null(attention_called_with(TENSOR_OF("x") ", " TENSOR_OF("y"), "\"question\": " TENSOR_OF("x")));
+    expect_error(MU_UNIMPLEMENTED, "is called with 'question' in this configuration");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -531,6 +578,7 @@ int main(void)
         MODEL_TEST(masks_reach_layers_and_losses),
         MODEL_TEST(a_last_axis_of_one_is_fitted),
         MODEL_TEST(given_masks_are_kept),
+        MODEL_TEST(operands_are_given_by_name),
         MODEL_TEST(sample_weights_count),
         MODEL_TEST(configurations_come_back),
         MODEL_TEST(calls_of_nested_models_are_counted_as_in_keras),

@@ -375,6 +375,27 @@ static void names_of_keras_are_told_apart(void **state)
     assert_non_null(mu_clone_model(mu_sequential(mu_dense(3), mu_dense(2))));
 }
 
+// Files of old versions of Keras name classes alone: neither their modules nor registered names.
+static void classes_of_old_files(void **state)
+{
+    static double factor;
+    (void)state;
+    assert_int_equal(mu_register_layer("Scaled", times_from, &factor), MU_OK);
+    assert_non_null(mu_layer_from_config("{\"class_name\": \"Scaled\", \"config\": {\"factor\": 3}}"));
+    assert_true(factor == 3);
+    factor = 0;
+    assert_int_equal(mu_register_layer("Sequential", times_from, &factor), MU_OK);
+    assert_int_equal(mu_register_layer("InputLayer", times_from, &factor), MU_OK);
+    mu_model *model = mu_layer_from_config(
+        "{\"class_name\": \"Sequential\", \"config\": {\"name\": \"m\", \"layers\": [{\"class_name\": \"InputLayer\", "
+        "\"config\": {\"batch_input_shape\": [null, 3], \"factor\": 3, \"dtype\": \"float32\", \"name\": \"in\"}}, "
+        "{\"class_name\": \"Dense\", \"config\": {\"units\": 2, \"name\": \"dense\"}}]}}");
+    if (!model)
+        fail_msg("%s", mu_error_message());
+    assert_non_null(mu_model_layer(model, "dense"));
+    assert_true(factor == 0);
+}
+
 static mu_layer *built_from(const char *config, void *arg)
 {
     mu_layer *layer = times_from(config, arg);
@@ -409,6 +430,7 @@ int main(void)
                                        MODEL_TEST(layers_that_cannot_be_cloned_are_named),
                                        MODEL_TEST(registered_layers_are_read_and_written),
                                        MODEL_TEST(names_of_keras_are_told_apart),
+                                       MODEL_TEST(classes_of_old_files),
                                        MODEL_TEST(registrations_that_do_not_fit_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
