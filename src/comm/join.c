@@ -27,6 +27,7 @@ typedef struct joiner {
     int32_t *first;      // [n + 1] first process of each host
     int hosts, host;
     mu_joining joining;
+    int tag; // of the group's streams on joining.network
 } joiner;
 
 static mu_status exchange(const joiner *j, const char *what, const void *data, size_t bytes, void *all)
@@ -290,12 +291,15 @@ static mu_status open_network(joiner *j)
     if (module == NULL || j->hosts == 1)
         return MU_OK;
     j->joining.network = mu__network_open(j->mesh, module, j->options->mpi_communicator);
-    return j->joining.network != NULL ? MU_OK : mu_error_code();
+    if (j->joining.network == NULL)
+        return mu_error_code();
+    j->tag = mu__network_next_tag(j->joining.network);
+    return MU_OK;
 }
 
 static mu_stream *stream_to(const joiner *j, int host, const char *name)
 {
-    return j->joining.network != NULL ? mu__network_stream(j->joining.network, j->first[host], 0)
+    return j->joining.network != NULL ? mu__network_stream(j->joining.network, j->first[host], j->tag)
                                       : mu__mesh_stream(j->mesh, j->first[host], name);
 }
 

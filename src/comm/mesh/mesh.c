@@ -10,13 +10,38 @@
 #define LINGER_NS     2000000000
 #define LEAVE_NS      1000000000
 #define LEAVE_POLL_NS 500000
+#define PROGRESS_NS   10000000
 enum { MOST_GREETING = MU_MAX_GREETING - 80 }; // limit for the caller's part of the greeting
 
 // ---- Waiting ------------------------------------------------------------------------------------
 
+mu_status mu__mesh_keep(mu_mesh *mesh, void *object, mu_mesh_progress *progress)
+{
+    pthread_mutex_lock(&mesh->lock);
+    const mu_status status = MU_PUSH(&mesh->kept, ((mu_kept_object){.object = object, .progress = progress}));
+    if (status == MU_OK)
+        mu_retain(object);
+    pthread_mutex_unlock(&mesh->lock);
+    return status;
+}
+
+void *mu__mesh_kept(mu_mesh *mesh, size_t i)
+{
+    pthread_mutex_lock(&mesh->lock);
+    void *object = i < mesh->kept.n ? mesh->kept.items[i].object : NULL;
+    pthread_mutex_unlock(&mesh->lock);
+    return object;
+}
+
 mu_status mu__mesh_pause(mu_mesh *mesh)
 {
-    mu__condition_wait(&mesh->changed, &mesh->lock, MU_FOREVER);
+    mu__condition_wait(&mesh->changed, &mesh->lock, mesh->kept.n > 0 ? mu__now_ns() + PROGRESS_NS : MU_FOREVER);
+    for (size_t i = 0; i < mesh->kept.n; i++) {
+        const mu_kept_object kept = mesh->kept.items[i];
+        pthread_mutex_unlock(&mesh->lock);
+        kept.progress(kept.object);
+        pthread_mutex_lock(&mesh->lock);
+    }
     return mu__check_stop();
 }
 
@@ -329,6 +354,9 @@ static void mesh_destroy(void *object)
         mu__mesh_leave(mesh);
         mu__worker_free(mesh->thread);
     }
+    for (size_t i = 0; i < mesh->kept.n; i++)
+        mu_release(mesh->kept.items[i].object);
+    mu__free(mesh->kept.items);
     mu__node_end(&mesh->node);
     mu__pending_streams_end(mesh);
     for (int rank = 0; mesh->peers != NULL && rank < mesh->ranks; rank++) {

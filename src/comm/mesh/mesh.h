@@ -163,6 +163,13 @@ void mu__mesh_doing(mu_mesh *mesh, const char *what, int64_t number, const char 
 // mu__mesh_peer_doing writes what a peer's last heartbeat said it was doing, and for how long, as snprintf does.
 int mu__mesh_peer_doing(const mu_mesh *mesh, int rank, char *text, size_t bytes);
 
+// mu__mesh_keep gives the mesh an object, which it retains until it has left the job. Each thread that waits in the
+// mesh for another process calls `progress` with it about every 10 ms, without the mesh's lock: libraries such as MPI
+// may keep a message that was sent until they are called again. mu__mesh_kept returns object i, NULL behind the last.
+typedef void mu_mesh_progress(void *object);
+mu_status mu__mesh_keep(mu_mesh *mesh, void *object, mu_mesh_progress *progress);
+void *mu__mesh_kept(mu_mesh *mesh, size_t i);
+
 // mu__mesh_watch calls `failed` once, on the mesh's own thread, as soon as the job has failed: a peer died, fell silent
 // or reported its failure. Groups abort there. After mu__mesh_unwatch returns, no call of `failed` is in progress.
 typedef void mu_mesh_failed(void *arg, const mu_error_value *error);

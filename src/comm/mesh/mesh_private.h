@@ -63,6 +63,12 @@ typedef struct mu_watch {
     bool notified;
 } mu_watch;
 
+// An object that stays until the mesh has left the job.
+typedef struct mu_kept_object {
+    void *object;
+    mu_mesh_progress *progress;
+} mu_kept_object;
+
 typedef struct mu_key_values mu_key_values;
 
 struct mu_mesh {
@@ -92,6 +98,10 @@ struct mu_mesh {
         mu_watch *items;
         size_t n, capacity;
     } watches;
+    struct {
+        mu_kept_object *items;
+        size_t n, capacity;
+    } kept;
     bool calling;              // a watcher's callback is running
     uint64_t exchange;         // number of the exchange in progress, or of the next
     mu_key_values *key_values; // on rank 0, from the first request on; NULL: none yet
@@ -102,7 +112,8 @@ static inline mu_mesh *mu__mesh_of(mu_node *node) { return (mu_mesh *)((char *)n
 
 // ---- The mesh (mesh.c): called with the lock held, on any thread --------------------------------
 
-// mu__mesh_pause waits for `changed`, for 0.1 s at most; the caller then checks again. Errors: CANCELLED by a signal.
+// mu__mesh_pause waits for `changed`, for 0.1 s at most, and lets kept objects make progress, without the lock; the
+// caller then checks again. Errors: CANCELLED by a signal.
 mu_status mu__mesh_pause(mu_mesh *mesh);
 
 // mu__mesh_fail_with makes the job fail and informs all peers; the first failure is kept.

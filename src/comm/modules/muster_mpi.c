@@ -117,8 +117,9 @@ static int mpi_probe(void *self, int peer, int tag, size_t *bytes, void **messag
     const network *n = self;
     MPI_Message found;
     MPI_Status status;
-    int there = 0, count = 0;
-    if (MPI_Improbe(peer, tag, n->communicator, &there, &found, &status) != MPI_SUCCESS)
+    int there = 0, count = 0, finalized = 0;
+    MPI_Finalized(&finalized); // the program may do so before the job has ended here
+    if (finalized || MPI_Improbe(peer, tag, n->communicator, &there, &found, &status) != MPI_SUCCESS)
         return -1;
     if (!there)
         return 0;

@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <time.h>
 
 enum { MAX_ADDRESS = 4096 };
 
@@ -122,9 +123,34 @@ static int swap_addresses(const network *n, const mu_network_args *args, address
     return fits && args->exchange(args->arg, &mine, sizeof mine, all);
 }
 
+static double seconds_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+// Waits, for a second at most, until what was sent last has left: a forced close discards it.
+static void flush_all(network *n)
+{
+    const ucp_request_param_t plain = {0};
+    const double deadline = seconds_now() + 1;
+    for (int i = 0; n->endpoints != NULL && i < n->ranks; i++) {
+        if (n->endpoints[i] == NULL || n->lost[i])
+            continue;
+        ucs_status_ptr_t flushing = ucp_ep_flush_nbx(n->endpoints[i], &plain);
+        while (UCS_PTR_IS_PTR(flushing) && ucp_request_check_status(flushing) == UCS_INPROGRESS && !n->lost[i] &&
+               seconds_now() < deadline)
+            ucp_worker_progress(n->worker);
+        if (UCS_PTR_IS_PTR(flushing))
+            ucp_request_free(flushing);
+    }
+}
+
 static void ucx_close(void *self)
 {
     network *n = self;
+    flush_all(n);
     const ucp_request_param_t force = {.op_attr_mask = UCP_OP_ATTR_FIELD_FLAGS, .flags = UCP_EP_CLOSE_FLAG_FORCE};
     for (int i = 0; n->endpoints != NULL && i < n->ranks; i++) {
         if (n->endpoints[i] == NULL)

@@ -13,13 +13,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { LONGEST_PATH = 4096, MAX_TAG = 32767 };
+// MPI has tags up to 32767 everywhere. With the last one no message is sent.
+enum { LONGEST_PATH = 4096, MAX_TAG = 32766, UNUSED_TAG = 32767 };
 static const size_t longest_message = (size_t)1 << 30;
 
 struct mu_network {
     mu_object object;
     const mu_network_module *module;
     void *handle; // the module's handle
+    int rank, next_tag;
     mu_network_threads threads;
     pthread_t opener;
     pthread_mutex_t lock; // MU_NETWORK_ONE: held during each call; MU_NETWORK_OPENER: protects the mailbox
@@ -150,6 +152,31 @@ static void network_destroy(void *object)
 
 static mu_type network_type = {.name = "network", .destroy = network_destroy};
 
+static bool is_opener(const mu_network *network) { return pthread_equal(network->opener, pthread_self()) != 0; }
+
+// A call of the module, in which it also sends what it has kept. The answer does not matter: no message has this tag.
+static void look_for_nothing(mu_network *network)
+{
+    size_t bytes;
+    void *message;
+    (void)network->module->probe(network->handle, network->rank, UNUSED_TAG, &bytes, &message);
+}
+
+// While this thread waits for another process outside of the network.
+static void make_progress(void *object)
+{
+    mu_network *network = object;
+    if (network->threads == MU_NETWORK_OPENER) {
+        mu__network_serve(network);
+    } else if (network->threads == MU_NETWORK_ONE) {
+        pthread_mutex_lock(&network->lock);
+        look_for_nothing(network);
+        pthread_mutex_unlock(&network->lock);
+    } else {
+        look_for_nothing(network);
+    }
+}
+
 // Callback for a module's open: exchanges one block per process.
 static int exchange(void *arg, const void *mine, size_t bytes, void *all)
 {
@@ -167,24 +194,54 @@ static int exchange(void *arg, const void *mine, size_t bytes, void *all)
     return same;
 }
 
-// All processes agree before any of them calls a function in which the others would wait.
-static mu_status agree(mu_mesh *mesh, const char *name, const mu_network_module *module)
+// All processes agree before any of them calls a function in which the others would wait. `what`: what they need.
+static mu_status agree(mu_mesh *mesh, const char *name, const char *what, bool has)
 {
-    const char mine = module != NULL;
+    const char mine = has;
     mu_error_value why;
     mu__error_move(&why);
     mu_blocks blocks = {0};
-    MU_TRY(mu__mesh_exchange(mesh, "whether a network module is there", &mine, sizeof mine, &blocks));
+    MU_TRY(mu__mesh_exchange(mesh, what, &mine, sizeof mine, &blocks));
     int without = -1;
     for (int i = blocks.n; i-- > 0;)
         if (blocks.bytes[i] != 1 || *(const char *)blocks.data[i] != 1)
             without = i;
     mu__blocks_free(&blocks);
-    if (module == NULL)
+    if (!has)
         return mu__error_raise(&why);
     return without < 0 ? MU_OK
-                       : mu__error(MU_FAILED_PRECONDITION, "%s cannot open the %s module; its own log says why",
-                                   mu__mesh_name(mesh, without), name);
+                       : mu__error(MU_FAILED_PRECONDITION, "%s cannot use the %s network (%s); its own log says why",
+                                   mu__mesh_name(mesh, without), name, what);
+}
+
+static mu_status join_network(mu_network *network, mu_mesh *mesh, const void *communicator)
+{
+    char why[512] = "";
+    mu_network_args args = {.size = sizeof args,
+                            .rank = mu__mesh_rank(mesh),
+                            .ranks = mu__mesh_ranks(mesh),
+                            .communicator = communicator,
+                            .exchange = exchange,
+                            .arg = mesh,
+                            .error = why,
+                            .error_bytes = sizeof why};
+    network->rank = args.rank;
+    network->opener = pthread_self();
+    network->handle = network->module->open(&args);
+    network->threads = args.threads;
+    if (network->handle == NULL && !mu__pending())
+        mu__error(MU_FAILED_PRECONDITION, "the %s network cannot be joined: %s", network->module->name, why);
+    return agree(mesh, network->module->name, "whether a network was joined", network->handle != NULL);
+}
+
+// Any communicator of the program has the mesh's processes in the mesh's order, so its network serves for all.
+static mu_network *joined_before(mu_mesh *mesh, const char *name)
+{
+    mu_network *network = NULL;
+    for (size_t i = 0; (network = mu__mesh_kept(mesh, i)) != NULL; i++)
+        if (mu__is(network, &network_type) && strcmp(network->module->name, name) == 0)
+            return mu_retain(network);
+    return NULL;
 }
 
 mu_network *mu__network_open(mu_mesh *mesh, const char *name, const void *communicator)
@@ -195,30 +252,26 @@ mu_network *mu__network_open(mu_mesh *mesh, const char *name, const void *commun
                   "MUSTER_TRUSTED_NETWORK=1 where none can reach these hosts, or leave the communication AUTO");
         return NULL;
     }
+    mu_network *network = joined_before(mesh, name);
+    if (network != NULL)
+        return network;
     const mu_network_module *module = open_module(name);
-    mu_network *network = NULL;
-    if (agree(mesh, name, module) != MU_OK || (network = mu__new(&network_type, sizeof *network)) == NULL)
+    if (agree(mesh, name, "whether a network module is there", module != NULL) != MU_OK ||
+        (network = mu__new(&network_type, sizeof *network)) == NULL)
         return NULL;
     pthread_mutex_init(&network->lock, NULL);
     network->module = module;
-    network->opener = pthread_self();
-    char why[512] = "";
-    mu_network_args args = {.size = sizeof args,
-                            .rank = mu__mesh_rank(mesh),
-                            .ranks = mu__mesh_ranks(mesh),
-                            .communicator = communicator,
-                            .exchange = exchange,
-                            .arg = mesh,
-                            .error = why,
-                            .error_bytes = sizeof why};
-    network->handle = module->open(&args);
-    network->threads = args.threads;
-    if (network->handle != NULL)
+    if (join_network(network, mesh, communicator) == MU_OK && mu__mesh_keep(mesh, network, make_progress) == MU_OK)
         return network;
-    if (!mu__pending())
-        mu__error(MU_FAILED_PRECONDITION, "the %s network cannot be joined: %s", name, why);
     mu_release(network);
     return NULL;
+}
+
+int mu__network_next_tag(mu_network *network)
+{
+    const int tag = network->next_tag;
+    network->next_tag = tag == MAX_TAG ? 0 : tag + 1;
+    return tag;
 }
 
 // On failure the fields are left empty, so that all processes see it.
@@ -339,12 +392,14 @@ static void carry_out(call *c)
 
 void mu__network_serve(mu_network *network)
 {
-    if (!mu__network_needs_service(network) || !pthread_equal(network->opener, pthread_self()))
+    if (!mu__network_needs_service(network) || !is_opener(network))
         return;
     pthread_mutex_lock(&network->lock);
     call *all = network->waiting;
     network->waiting = NULL;
     pthread_mutex_unlock(&network->lock);
+    if (all == NULL)
+        look_for_nothing(network);
     while (all != NULL) {
         call *next = all->next;
         carry_out(all);
@@ -398,7 +453,7 @@ static void ask_opener(call *c)
 static mu_status perform(call *c, size_t *moved)
 {
     mu_network *network = c->stream->network;
-    if (network->threads == MU_NETWORK_OPENER && !pthread_equal(network->opener, pthread_self())) {
+    if (network->threads == MU_NETWORK_OPENER && !is_opener(network)) {
         ask_opener(c);
     } else if (network->threads == MU_NETWORK_ONE) {
         pthread_mutex_lock(&network->lock);

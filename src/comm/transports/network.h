@@ -15,17 +15,21 @@ typedef struct mu_network mu_network; // an object: mu_retain, mu_release
 bool mu__network_is_installed(const char *name);
 
 // mu__network_open opens the module `name` ("mpi", "ucx") and joins its network; every process of the mesh calls it.
-// `communicator` is the address of the program's MPI_Comm, or NULL. The caller owns the result; NULL on error. Errors,
-// on all processes: FAILED_PRECONDITION if the module or its library is missing, or joining fails; PERMISSION_DENIED
-// for UCX on a network that is not declared trusted.
+// `communicator` is the address of the program's MPI_Comm, or NULL. A process joins a network once: later calls return
+// the same one, which the mesh keeps, because what was sent last may still be on its way when a group ends. The caller
+// owns the result; NULL on error. Errors, on all processes: FAILED_PRECONDITION if the module or its library is
+// missing, or joining fails; PERMISSION_DENIED for UCX on a network that is not declared trusted.
 mu_network *mu__network_open(mu_mesh *mesh, const char *name, const void *communicator);
 
-// mu__network_stream opens a stream to a process; both ends open it with the same tag, 0 to 32767. Retains the network.
-// The caller owns the stream (mu__stream_close); NULL on error.
+// mu__network_next_tag returns a tag for the streams of one more group; it is the same on all processes, which call it
+// equally often. mu__network_stream opens a stream to a process; both ends open it with the same tag, 0 to 32766.
+// Retains the network. The caller owns the stream (mu__stream_close); NULL on error.
+int mu__network_next_tag(mu_network *network);
 mu_stream *mu__network_stream(mu_network *network, int rank, int tag);
 
-// mu__network_serve executes the calls of other threads on a network that only its opener may use. The opener calls it
-// while it waits for those threads; on other networks and threads it does nothing. mu__network_needs_service says
+// mu__network_serve executes the calls of other threads on a network that only its opener may use, and lets the network
+// send what it has kept. The opener calls it while it waits for those threads; on other networks and threads it does
+// nothing. mu__network_needs_service says
 // whether calls are needed.
 void mu__network_serve(mu_network *network);
 bool mu__network_needs_service(const mu_network *network);

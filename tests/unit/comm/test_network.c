@@ -71,6 +71,47 @@ static void ucx_carries_every_operation(void **state)
     }
 }
 
+// Groups come and go, while each process only waits in the mesh for the others.
+static int rank_with_late_messages(int rank, void *arg)
+{
+    (void)arg;
+    static const mu_communication_options ucx = {.implementation = MU_COMM_UCX};
+    static const char *const names[] = {"first", "second", "third"};
+    const mu_mesh_options options = options_of(rank);
+    mu_mesh *mesh = mu__mesh_join(&options);
+    CHECK(mesh);
+    for (size_t i = 0; i < MU_COUNT(names); i++) {
+        mu_group *group = mu__group_join(mesh, 1, names[i], &ucx);
+        CHECK(group && strcmp(mu__group_path(group), "ucx") == 0);
+        mu_collective *c = mu__group_member(group, 0);
+        mu__collective_begin(c, 1);
+        CHECK(check_all_reduce(c, MU_F32, MU_REDUCTION_SUM, 1000) == 0);
+        usleep(60000u * (unsigned)rank); // the last one finds all messages there, and leaves before its own have gone
+        CHECK(mu__collective_barrier(c, 1, "end") == MU_OK);
+        mu_release(group);
+    }
+    mu_blocks blocks;
+    CHECK(mu__mesh_exchange(mesh, "end", NULL, 0, &blocks) == MU_OK);
+    mu__blocks_free(&blocks);
+    mu_release(mesh);
+    return 0;
+}
+
+// What a library has kept when a group's last operation ends, leaves it while the process waits for other things.
+static void kept_messages_leave(void **state)
+{
+    (void)state;
+    if (access(MU_TEST_MODULES "/libmuster-ucx.so", R_OK) != 0)
+        skip();
+    setenv("MUSTER_MODULES", MU_TEST_LATE_MODULES, 1);
+    setenv("MUSTER_TIMEOUT", "20", 1);
+    setenv("UCX_TLS", "tcp,self", 1);
+    run_ranks(2, rank_with_late_messages, NULL);
+    run_ranks(3, rank_with_late_messages, NULL);
+    setenv("MUSTER_MODULES", MU_TEST_MODULES, 1);
+    unsetenv("MUSTER_TIMEOUT");
+}
+
 static int untrusted_rank(int rank, void *arg)
 {
     (void)arg;
@@ -96,6 +137,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ucx_moves_bytes),
         cmocka_unit_test(ucx_carries_every_operation),
+        cmocka_unit_test(kept_messages_leave),
         cmocka_unit_test(what_is_not_there_is_refused),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -48,13 +48,13 @@ static void test_local_headers(void **state)
     const uint8_t *extra = archive + LOCAL_BYTES + strlen("a");
     assert_true(bytes > LOCAL_BYTES + 1 + EXTRA_BYTES + sizeof TEXT);
     assert_int_equal(number(archive, 4), 0x04034b50);
-    assert_int_equal(number(archive + 4, 2), 45);           // the version that knows the 64-bit kind
-    assert_int_equal(number(archive + 18, 4), UINT32_MAX);  // packed
-    assert_int_equal(number(archive + 22, 4), UINT32_MAX);  // size
+    assert_int_equal(number(archive + 4, 2), 45);          // the version that knows the 64-bit kind
+    assert_int_equal(number(archive + 18, 4), UINT32_MAX); // packed
+    assert_int_equal(number(archive + 22, 4), UINT32_MAX); // size
     assert_int_equal(number(archive + 28, 2), EXTRA_BYTES);
     assert_int_equal(number(extra, 2), 1);
     assert_int_equal(number(extra + 2, 2), EXTRA_BYTES - 4);
-    assert_int_equal(number(extra + 4, 8), sizeof TEXT); // size
+    assert_int_equal(number(extra + 4, 8), sizeof TEXT);  // size
     assert_int_equal(number(extra + 12, 8), sizeof TEXT); // packed
     assert_memory_equal(extra + EXTRA_BYTES, TEXT, sizeof TEXT);
     test_free(archive);
