@@ -177,12 +177,12 @@ typedef struct mu_kubernetes_cluster_resolver_args {
 } mu_kubernetes_cluster_resolver_args;
 
 // mu_kubernetes_cluster_resolver asks the Kubernetes API at each query for the pods that match each selector. Tasks are
-// ordered by selector, then by pod name; addresses are those of the pods' hosts. Set this process's own task with
-// mu_cluster_set_task_type. Needs libcurl (Debian: libcurl4), which is loaded on first use. Errors, at the query:
-// FAILED_PRECONDITION for a pod that is not running, a server that refuses the request, or without libcurl; NOT_FOUND
-// for a server that is not the API; UNAVAILABLE if the API is not reached, or has an error itself; DEADLINE_EXCEEDED if
-// it does not answer within 30 s; UNAUTHENTICATED and PERMISSION_DENIED from the API; DATA_LOSS or INVALID_ARGUMENT
-// (not JSON) for a malformed answer.
+// ordered by selector, then by pod name; addresses are those of the pods' hosts. A job whose selectors match no pod has
+// no tasks. Set this process's own task with mu_cluster_set_task_type. Needs libcurl (Debian: libcurl4), which is
+// loaded on first use. Errors, at the query: FAILED_PRECONDITION for a pod that is not running, a server that refuses
+// the request, or without libcurl; NOT_FOUND for a server that is not the API; UNAVAILABLE if the API is not reached,
+// or has an error itself; DEADLINE_EXCEEDED if it does not answer within 30 s; UNAUTHENTICATED and PERMISSION_DENIED
+// from the API; DATA_LOSS or INVALID_ARGUMENT (not JSON) for a malformed answer.
 #define mu_kubernetes_cluster_resolver(...) \
     mu_kubernetes_cluster_resolver_with(MU_ARGS(mu_kubernetes_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *args);
@@ -253,13 +253,14 @@ typedef struct mu_cluster_master_args {
     size_t size;
     const char *given;
     mu_cluster *cluster;   // the cluster to ask
-    const char *task_type; // default: this process's task
-    int task_id;           // of task_type
+    const char *task_type; // default: this process's
+    int task_id;           // default: this process's; 0 with a task_type
     mu_keyword_only only_;
     const char *rpc_layer; // default: the cluster's
 } mu_cluster_master_args;
 
-// mu_cluster_master returns the address to connect to: "grpc://host:port", or "host:port" without an RPC layer.
+// mu_cluster_master returns the address to connect to: "grpc://host:port", or "host:port" without an RPC layer. Where
+// no task is named, a simple cluster returns its .master, and a union what its first cluster returns.
 #define mu_cluster_master(...) mu_cluster_master_with(MU_ARGS(mu_cluster_master_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API const char *mu_cluster_master_with(const mu_cluster_master_args *args);
 

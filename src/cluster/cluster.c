@@ -344,6 +344,22 @@ static const char *url_of(const char *layer, const char *address)
     return given;
 }
 
+// The address of a task of a type, or of this process's type.
+static const char *address_of(const mu_cluster_view *view, const mu_resolver_ops *ops, const char *task_type,
+                              int task_id, const char *layer)
+{
+    const char *type = task_type != NULL ? task_type : view->task_type;
+    if (type != NULL && task_id >= 0)
+        return url_of(layer, mu_cluster_spec_task_address(view->spec, type, task_id));
+    if (ops->no_master_without_task)
+        return "";
+    mu__error(
+        MU_INVALID_ARGUMENT,
+        "mu_cluster_master: the cluster does not say which task this process is; give .task_type and .task_id, or "
+        "set them with mu_cluster_set_task_type and mu_cluster_set_task_id");
+    return NULL;
+}
+
 const char *mu_cluster_master_with(const mu_cluster_master_args *given)
 {
     mu_cluster_master_args args;
@@ -352,22 +368,23 @@ const char *mu_cluster_master_with(const mu_cluster_master_args *given)
         !ask(args.cluster, "mu_cluster_master", &view))
         return NULL;
     const mu_resolver_ops *ops = args.cluster->ops;
+    const bool asked = args.task_type != NULL || MU_GIVEN(&args, task_id) || mu__args_text(&args, "task_id", 2) != NULL;
     const bool lone = view.spec->n == 0 || (view.spec->n == 1 && view.spec->items[0].n == 1);
     // A union's own layer is only the one it was given; without a task its first part answers.
     const char *own = ops == &union_ops ? args.cluster->rpc_layer : view.rpc_layer, *master;
     const char *layer = args.rpc_layer != NULL ? args.rpc_layer : own;
-    if (ops == &union_ops && args.task_type == NULL)
+    if (ops == &union_ops && !asked)
         master = mu_cluster_master(args.cluster->parts[0], .rpc_layer = args.rpc_layer);
     else if (ops->master_first && view.master != NULL)
         master = mu__text_give(view.master);
     else if (ops->lone_task_is_local && lone)
         master = "";
-    else if (args.task_type != NULL)
-        master = url_of(layer, mu_cluster_spec_task_address(view.spec, args.task_type, args.task_id));
-    else if (ops == &simple_ops || (ops->no_master_without_task && (view.task_type == NULL || view.task_id < 0)))
+    else if (asked)
+        master = address_of(&view, ops, args.task_type, args.task_id, layer);
+    else if (ops == &simple_ops)
         master = url_of(layer, view.master != NULL ? view.master : "");
     else
-        master = url_of(layer, mu_cluster_spec_task_address(view.spec, view.task_type, view.task_id));
+        master = address_of(&view, ops, NULL, view.task_id, layer);
     mu__view_clear(&view);
     return master;
 }

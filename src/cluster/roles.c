@@ -252,7 +252,7 @@ mu_status mu_cluster_check(mu_cluster *cluster)
     mu_status status = mu__cluster_read(cluster, &view);
     if (status == MU_OK && view.spec->n > 0) {
         // With parameter servers, the coordinator need not be in the cluster, and then has no task.
-        const bool servers = mu__spec_find(view.spec, "ps") != NULL;
+        const bool servers = mu__spec_count(view.spec, "ps") > 0;
         status = view.task_type != NULL || view.task_id > 0 || !servers
                      ? mu__spec_check_task(view.spec, view.task_type, view.task_id)
                      : check_jobs(view.spec);

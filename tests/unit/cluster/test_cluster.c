@@ -89,6 +89,27 @@ static void test_case_ps_98_masters(void **state)
     assert_taken(MU_INVALID_ARGUMENT, "no worker 3");
 }
 
+// What is named of a task counts, each by itself.
+static void test_masters_of_named_tasks(void **state)
+{
+    (void)state;
+    ENVIRONMENT("TF_CONFIG={\"cluster\": {\"worker\": [\"w0:1\", \"w1:1\"], \"ps\": [\"p0:1\"]}, \"task\": {\"type\": "
+                "\"worker\", \"index\": 1}}");
+    mu_cluster *config = mu_tf_config_cluster_resolver(),
+               *alone = cluster_of("{\"worker\": [\"w0:1\", \"w1:1\"]}", NULL, 0);
+    assert_string_equal(mu_cluster_master(config), "w1:1");
+    assert_string_equal(mu_cluster_master(config, .task_id = 0), "w0:1");
+    assert_string_equal(mu_cluster_master(config, NULL, 0), "w0:1");
+    assert_string_equal(mu_cluster_master(config, .task_type = "ps"), "p0:1");
+    assert_null(mu_cluster_master(config, .task_id = 2));
+    assert_taken(MU_INVALID_ARGUMENT, "no worker 2");
+    assert_string_equal(mu_cluster_master(mu_union_cluster_resolver(MU_CLUSTERS(config)), .task_id = 0), "w0:1");
+    assert_null(mu_cluster_master(alone, .task_id = 1));
+    assert_taken(MU_INVALID_ARGUMENT, "give .task_type");
+    assert_int_equal(mu_cluster_set_task_type(alone, "worker"), MU_OK);
+    assert_string_equal(mu_cluster_master(alone, .task_id = 1), "w1:1");
+}
+
 static void test_case_ps_100_sparse(void **state)
 {
     (void)state;
@@ -151,10 +172,15 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(test_case_ps_95_lists),        cluster_test(test_case_ps_95_maps),
-        cluster_test(test_case_ps_95_list_and_map), cluster_test(test_case_ps_97_union_properties),
-        cluster_test(test_case_ps_98_masters),      cluster_test(test_case_ps_100_sparse),
-        cluster_test(test_wrong_arguments),         cluster_test(test_this_process),
+        cluster_test(test_case_ps_95_lists),
+        cluster_test(test_case_ps_95_maps),
+        cluster_test(test_case_ps_95_list_and_map),
+        cluster_test(test_case_ps_97_union_properties),
+        cluster_test(test_case_ps_98_masters),
+        cluster_test(test_masters_of_named_tasks),
+        cluster_test(test_case_ps_100_sparse),
+        cluster_test(test_wrong_arguments),
+        cluster_test(test_this_process),
         cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -124,7 +124,14 @@ static void pods_become_tasks(void **state)
     assert_string_equal(
         spec_of(cluster),
         "{\"ps\": [\"[fd00::7]:99\"], \"worker\": [\"10.0.0.1:99\", \"10.0.0.10:99\", \"10.0.0.2:99\"]}");
-    assert_string_equal(spec_of(pods_of("job-name=empty")), "{}");
+    // No pods are no cluster of one: each pod of a job whose selector is wrong would train alone.
+    cluster = pods_of("job-name=empty");
+    assert_string_equal(spec_of(cluster), "{\"worker\": {}}");
+    assert_int_equal(mu_cluster_set_task_type(cluster, "worker"), MU_OK);
+    assert_int_equal(mu_cluster_set_task_id(cluster, 0), MU_OK);
+    assert_int_equal(mu_cluster_worker_count(cluster), 0);
+    assert_int_equal(mu_cluster_check(cluster), MU_INVALID_ARGUMENT);
+    assert_taken(MU_INVALID_ARGUMENT, "that job of the cluster has no tasks");
 }
 
 static void refused(const char *labels, mu_status status, const char *text)

@@ -126,6 +126,18 @@ static void test_all_are_workers(void **state)
     assert_taken(MU_INVALID_ARGUMENT, ".port_base");
 }
 
+static void test_jobs_without_tasks(void **state)
+{
+    (void)state;
+    static const mu_job_size jobs[] = {{"worker", 1}, {"ps", 0}, {NULL, 0}};
+    ENVIRONMENT("SLURM_PROCID=0", "SLURM_STEP_NODELIST=n1", "SLURM_STEP_TASKS_PER_NODE=1");
+    mu_cluster *cluster = mu_slurm_cluster_resolver(.jobs = jobs);
+    mu_cluster_spec *spec = mu_cluster_get_spec(cluster);
+    assert_string_equal(mu_cluster_spec_json(spec), "{\"ps\": {}, \"worker\": [\"n1:8888\"]}");
+    assert_int_equal(mu_cluster_spec_num_tasks(spec, "ps"), 0);
+    assert_int_equal(mu_cluster_check(cluster), MU_OK);
+}
+
 // Slurm numbers the ranks host by host, or deals them out to the hosts in turn; each task finds itself by its own
 // address.
 static void test_ranks_in_another_order(void **state)
@@ -204,6 +216,7 @@ int main(void)
         cluster_test(test_case_ps_92),
         cluster_test(test_case_ps_94),
         cluster_test(test_all_are_workers),
+        cluster_test(test_jobs_without_tasks),
         cluster_test(test_ranks_in_another_order),
         cluster_test(test_tasks_per_host),
         cluster_test(test_heterogeneous),
