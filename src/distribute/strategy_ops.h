@@ -148,7 +148,8 @@ typedef struct mu_strategy_ops {
     mu_status (*usable)(const mu_strategy *strategy);
     // The name of local device i for the program, in the pool; NULL: the name of the engine's device.
     const char *(*device_name)(const mu_strategy *strategy, int i);
-    bool known_rows; // sizes of the replicas' parts follow from the batch size
+    bool known_rows;  // sizes of the replicas' parts follow from the batch size
+    bool whole_steps; // TensorFlow leaves out steps in which some replicas have no element (MUSTER_TF_COMPAT)
     mu_variable *(*make_variable)(mu_strategy *strategy, const mu_variable_args *args); // owned; NULL on error
     // Optional: accumulators are in this process. NULL on error, or without one for an accumulator of this process.
     mu_accumulator *(*make_accumulator)(mu_strategy *strategy, const mu_conditional_accumulator_args *args,

@@ -374,6 +374,33 @@ static void element_specs(void)
     EXPECT_ERROR(MU_INVALID_ARGUMENT);
 }
 
+static mu_dataset *full_batches(const mu_input_context *context, void *arg)
+{
+    (void)context, (void)arg;
+    return mu_dataset_batch(range(6), 2, .drop_remainder = true);
+}
+
+// Three batches for two replicas: the last step has an empty one, which the spec says, or TensorFlow leaves it out.
+static void last_batches(void)
+{
+    mu_strategy *all[] = {mirrored(2), mu_central_storage_strategy(.replicas = 2)};
+    for (int i = 0; i < 2; i++) {
+        mu_distributed_dataset *data = mu_distribute_datasets_from_function(all[i], full_batches, NULL);
+        CHECK(has_shape(mu_value_at(mu_distributed_element_spec(data), 1), MU_I64, 1, compat() ? 2 : MU_UNKNOWN));
+        if (compat())
+            SIZES(data, 6, 2, 2);
+        else
+            SIZES(data, 15, 2, 2, 2, 0);
+    }
+    mu_dataset *file = mu_dataset_options(batches(5, 4), .auto_shard_policy = MU_AUTO_SHARD_OFF);
+    if (compat())
+        SIZES(mu_distribute_dataset(all[1], file), 6, 2, 2);
+    mu_tensor *five = mu_zeros(MU_F32, 1, (int64_t[]){5});
+    mu_dataset *whole =
+        mu_dataset_options(mu_dataset_from_tensors(mu_of(five)), .auto_shard_policy = MU_AUTO_SHARD_OFF);
+    SIZES(mu_distribute_dataset(mirrored(4), whole), 0, 2, 1, 1, 1);
+}
+
 const one_case rule_input_cases[] = {
     {"rule_input_6_1_sizes", rebatch_sizes, NULL},
     {"rule_input_6_1_rebatch", rebatch, NULL},
@@ -391,5 +418,6 @@ const one_case rule_input_cases[] = {
     {"rule_input_6_4_steps", steps, NULL},
     {"rule_input_6_4_failures", failing_input, NULL},
     {"rule_input_6_4_element_spec", element_specs, NULL},
+    {"rule_input_6_4_last_batches", last_batches, NULL},
     {0},
 };

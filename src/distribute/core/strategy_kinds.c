@@ -130,6 +130,7 @@ const mu_strategy_ops mu__central_ops = {
     ONE_PROCESS,
     .name = "CentralStorageStrategy",
     .between_graph = true,
+    .whole_steps = true,
     .make_variable = mu__make_central_variable,
     .on_write = &mu__central_rules,
     .values = &central_values,

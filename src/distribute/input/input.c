@@ -25,9 +25,9 @@ typedef struct distributed_iterator {
     mu_iterator **inner;
     bool order_to_take; // the order must be agreed before the first step
     bool pieces;        // elements are for one replica, not for this worker
-    // With MUSTER_TF_COMPAT, if elements are pieces of a structure that is known; else NULL and false:
-    mu_value *spec;  // of an element: empty ones have 0 wherever a size is not known
-    bool drops_rest; // sizes are all known, so that elements for some of the replicas only are dropped
+    // With MUSTER_TF_COMPAT, if elements are pieces; else NULL and false:
+    mu_value *spec;  // of an element, if it is known: empty ones have 0 wherever a size is not known
+    bool drops_rest; // elements for some of the replicas only are dropped
     mu_step_input input;
 } distributed_iterator;
 
@@ -257,13 +257,22 @@ static bool sizes_known(const mu_value *spec)
     return known;
 }
 
-// What TensorFlow knows of elements before they are read decides what becomes of the last ones.
+// Whether TensorFlow would drop elements for some of the replicas only: where it knows all sizes before it reads, or
+// under a strategy that never gives such steps.
+static bool drops_rest(const mu_strategy *strategy, const mu_value *spec)
+{
+    const mu_strategy_ops *ops = strategy->ops;
+    return mu__setting_bool(MU_SETTING_TF_COMPAT) &&
+           (ops->whole_steps || (spec && ops->known_rows && sizes_known(spec)));
+}
+
+// What is known of elements before they are read decides what becomes of the last ones.
 static void learn_spec(distributed_iterator *iterator, mu_dataset *dataset)
 {
     if (!iterator->pieces || !mu__setting_bool(MU_SETTING_TF_COMPAT))
         return;
     iterator->spec = mu_retain(mu__known_spec(dataset));
-    iterator->drops_rest = iterator->spec && iterator->strategy->ops->known_rows && sizes_known(iterator->spec);
+    iterator->drops_rest = drops_rest(iterator->strategy, iterator->spec);
 }
 
 static mu_iterator *distributed_iterate(mu_iterable *iterable)
@@ -471,7 +480,8 @@ int64_t mu_per_replica_batch_size(const mu_input_context *context, int64_t globa
 
 // ---- What a step gets ---------------------------------------------------------------------------
 
-// The number of rows of a part is known only if every batch has the same size and all parts are equal.
+// The number of rows of a part is known only if every batch has the same size and all parts are equal, and of an
+// element for one replica if no replica gets an empty one at the end.
 static mu_status part_rows(mu_spec *leaf, int64_t parts)
 {
     int64_t *rows = &leaf->shape.dims[0];
@@ -490,7 +500,8 @@ mu_value *mu_distributed_element_spec(mu_distributed_dataset *distributed)
     }
     const mu_strategy *strategy = distributed->strategy;
     mu_value *values[MU_MAX_REPLICAS], *spec = mu_retain(mu_dataset_element_spec(distributed->shares.dataset));
-    const int64_t parts = !strategy->ops->known_rows ? 0 : distributed->shares.pieces ? 1 : strategy->n_local;
+    const bool pieces = distributed->shares.pieces, known = strategy->ops->known_rows;
+    const int64_t parts = pieces ? spec && drops_rest(strategy, spec) : known ? strategy->n_local : 0;
     if (spec && (spec = mu__map_spec(spec, part_rows, parts)) && strategy->n_local > 1) {
         for (int r = 0; r < strategy->n_local; r++)
             values[r] = spec;

@@ -15,11 +15,30 @@ int64_t *mu__rebatch_sizes(int64_t batch, int workers, int worker, int replicas)
     return sizes;
 }
 
+// The rows of all tensors of every element, if that is known before one is read; else -1.
+static int64_t rows_of_spec(const mu_value *spec)
+{
+    const mu_shape *shape = spec->leaf ? &((const mu_tensor *)spec->leaf)->shape : NULL;
+    if (shape)
+        return shape->rank > 0 ? shape->dims[0] : -1;
+    int64_t rows = spec->n > 0 ? rows_of_spec(spec->items[0]) : -1;
+    for (int i = 1; i < spec->n; i++)
+        rows = rows_of_spec(spec->items[i]) == rows ? rows : -1;
+    return rows;
+}
+
+static int64_t batch_size_of(const mu_dataset *dataset)
+{
+    const mu_value *spec = mu__known_spec(dataset);
+    const int64_t rows = spec ? rows_of_spec(spec) : -1;
+    return rows >= 0 ? rows : mu__dataset_batch_size(dataset);
+}
+
 // Pieces may span input batches, so that one step of all replicas takes exactly one batch. If the batch size is
 // unknown, each batch is divided by itself and the last pieces may be short or empty.
 static mu_dataset *pieces_of(const mu_strategy *strategy, mu_dataset *dataset, bool cut)
 {
-    const int64_t batch = mu__dataset_batch_size(dataset);
+    const int64_t batch = batch_size_of(dataset);
     if (cut || batch < 0)
         return mu__dataset_split(dataset, strategy->n_replicas);
     int64_t *sizes = mu__rebatch_sizes(batch, strategy->n_workers, strategy->worker, strategy->n_local);
