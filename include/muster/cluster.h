@@ -222,7 +222,7 @@ typedef struct mu_union_cluster_resolver_args {
 } mu_union_cluster_resolver_args;
 
 // mu_union_cluster_resolver combines the tasks of several clusters. The lists of a job are concatenated in order; if
-// one of them is a map, its indices are used as they are. Everything else comes from the first cluster. Errors:
+// the indices of one are not 0 to n-1, all are used as they are. Everything else comes from the first cluster. Errors:
 // INVALID_ARGUMENT for an empty list; ALREADY_EXISTS, at the query, for an index that two clusters have.
 #define mu_union_cluster_resolver(...) \
     mu_union_cluster_resolver_with(MU_ARGS(mu_union_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))

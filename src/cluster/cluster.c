@@ -187,7 +187,7 @@ static mu_status union_add(mu_cluster_spec *into, const mu_cluster_spec *from, c
         const mu_job *job = &from->items[i];
         const bool append = mu__spec_find(maps, job->name) == NULL;
         // A job without tasks is still a job.
-        if (mu__spec_job(into, job->name, append) == NULL)
+        if (mu__spec_job(into, job->name) == NULL)
             return mu_error_code();
         for (size_t j = 0; j < job->n; j++)
             MU_TRY(mu_cluster_spec_add(into, job->name, append ? -1 : job->items[j].index, job->items[j].address));
@@ -205,7 +205,7 @@ static mu_status union_read(mu_cluster *cluster, mu_cluster_view *out)
     for (int i = 0; i < cluster->n_parts; i++) {
         MU_GO(mu__cluster_read(cluster->parts[i], &views[i]));
         for (size_t j = 0; j < views[i].spec->n; j++)
-            if (!views[i].spec->items[j].list && mu__spec_job(maps, views[i].spec->items[j].name, false) == NULL)
+            if (!mu__job_is_list(&views[i].spec->items[j]) && mu__spec_job(maps, views[i].spec->items[j].name) == NULL)
                 MU_GO(mu_error_code());
     }
     for (int i = 0; i < cluster->n_parts; i++)

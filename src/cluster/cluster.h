@@ -18,7 +18,6 @@ typedef struct mu_task {
 
 typedef struct mu_job {
     char *name;
-    bool list; // the source wrote it as a list: a union appends its tasks
     size_t n, capacity;
     mu_task *items; // sorted by index
 } mu_job;
@@ -35,12 +34,14 @@ mu_cluster_spec *mu__spec_copy(const mu_cluster_spec *spec);
 // mu__spec_from_json converts a parsed `{job: tasks}`; errors name it by `where`.
 struct json_t; // of jansson
 mu_cluster_spec *mu__spec_from_json(struct json_t *json, const char *where);
-mu_job *mu__spec_find(const mu_cluster_spec *spec, const char *job);     // NULL if absent; records no error
-mu_task *mu__job_find(const mu_job *job, int index);                     // NULL if absent; records no error
-mu_job *mu__spec_job(mu_cluster_spec *spec, const char *job, bool list); // found or added; NULL on error
-int mu__spec_count(const mu_cluster_spec *spec, const char *job);        // number of tasks; 0 if absent
-struct json_t *mu__json_parse(const char *text, const char *where);      // checks limits; an object, or NULL with
-                                                                         // an error
+mu_job *mu__spec_find(const mu_cluster_spec *spec, const char *job); // NULL if absent; records no error
+mu_task *mu__job_find(const mu_job *job, int index);                 // NULL if absent; records no error
+mu_job *mu__spec_job(mu_cluster_spec *spec, const char *job);        // found or added; NULL on error
+// mu__job_is_list returns whether the indices are 0 to n-1: then a union appends the tasks.
+bool mu__job_is_list(const mu_job *job);
+int mu__spec_count(const mu_cluster_spec *spec, const char *job);   // number of tasks; 0 if absent
+struct json_t *mu__json_parse(const char *text, const char *where); // checks limits; an object, or NULL with
+                                                                    // an error
 
 // mu__spec_check_task applies the rules of mu_cluster_spec_is_chief and similar functions.
 mu_status mu__spec_check_task(const mu_cluster_spec *spec, const char *task_type, int task_id);

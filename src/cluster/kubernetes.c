@@ -147,7 +147,7 @@ static mu_status add_pods(const kubernetes *k, const selector *s, const json_t *
                          s->labels, MU_MAX_TASKS);
     pod *pods = mu__calloc(n + 1, sizeof *pods);
     // Without pods the job is there, and has no tasks: an empty cluster would mean that this process is alone.
-    mu_status status = pods != NULL && mu__spec_job(spec, s->job, true) != NULL ? MU_OK : mu_error_code();
+    mu_status status = pods != NULL && mu__spec_job(spec, s->job) != NULL ? MU_OK : mu_error_code();
     for (size_t i = 0; status == MU_OK && i < n; i++)
         status = read_pod(json_array_get(items, i), s->labels, &pods[i]);
     if (status == MU_OK)

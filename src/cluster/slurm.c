@@ -321,7 +321,7 @@ static mu_status deal(const slurm_step *step, const mu_job_size *jobs, int n_job
 {
     int rank = 0, job = 0, index = 0;
     for (int i = 0; i < n_jobs; i++) // a job without tasks is still a job
-        if (mu__spec_job(out->spec, jobs[i].job, true) == NULL)
+        if (mu__spec_job(out->spec, jobs[i].job) == NULL)
             return mu_error_code();
     for (size_t i = 0; i < step->hosts.n; i++)
         for (int j = 0; j < step->nodes[i].tasks; j++, rank++) {

@@ -64,7 +64,9 @@ int mu__spec_count(const mu_cluster_spec *spec, const char *job)
     return found != NULL ? (int)found->n : 0;
 }
 
-mu_job *mu__spec_job(mu_cluster_spec *spec, const char *name, bool list)
+bool mu__job_is_list(const mu_job *job) { return job->n == 0 || job->items[job->n - 1].index == (int)job->n - 1; }
+
+mu_job *mu__spec_job(mu_cluster_spec *spec, const char *name)
 {
     mu_job *found = mu__spec_find(spec, name);
     if (found != NULL)
@@ -84,7 +86,7 @@ mu_job *mu__spec_job(mu_cluster_spec *spec, const char *name, bool list)
     while (at > 0 && strcmp(spec->items[at - 1].name, name) > 0)
         at--;
     memmove(&spec->items[at + 1], &spec->items[at], (spec->n - at) * sizeof *spec->items);
-    spec->items[at] = (mu_job){.name = copy, .list = list};
+    spec->items[at] = (mu_job){.name = copy};
     spec->n++;
     return &spec->items[at];
 }
@@ -130,14 +132,12 @@ mu_status mu_cluster_spec_add(mu_cluster_spec *spec, const char *job, int index,
             index);
     if (total_tasks(spec) >= MU_MAX_TASKS)
         return mu__error(MU_INVALID_ARGUMENT, "the cluster has more than %d tasks", MU_MAX_TASKS);
-    mu_job *found = mu__spec_job(spec, job, true);
+    mu_job *found = mu__spec_job(spec, job);
     if (found == NULL)
         return mu_error_code();
     const int64_t next = found->n > 0 ? (int64_t)found->items[found->n - 1].index + 1 : 0;
     if (index < 0 && next > INT32_MAX)
         return mu__error(MU_INVALID_ARGUMENT, "the last task of job \"%s\" has the highest possible index", job);
-    if (index >= 0 && index != next)
-        found->list = false;
     return add_task(found, index < 0 ? (int)next : index, address);
 }
 
@@ -146,7 +146,7 @@ mu_cluster_spec *mu__spec_copy(const mu_cluster_spec *spec)
     mu_cluster_spec *copy = mu__spec_new();
     for (size_t i = 0; copy != NULL && spec != NULL && i < spec->n; i++) {
         const mu_job *from = &spec->items[i];
-        mu_job *to = mu__spec_job(copy, from->name, from->list);
+        mu_job *to = mu__spec_job(copy, from->name);
         bool good = to != NULL;
         for (size_t j = 0; good && j < from->n; j++)
             good = add_task(to, from->items[j].index, from->items[j].address) == MU_OK;
@@ -213,7 +213,7 @@ static mu_status add_json_job(mu_cluster_spec *spec, const char *name, json_t *t
                          name);
     if (total_tasks(spec) + json_array_size(tasks) + json_object_size(tasks) > MU_MAX_TASKS)
         return mu__error(MU_INVALID_ARGUMENT, "%s: the cluster has more than %d tasks", where, MU_MAX_TASKS);
-    mu_job *job = mu__spec_job(spec, name, json_is_array(tasks));
+    mu_job *job = mu__spec_job(spec, name);
     if (job == NULL)
         return mu_error_code();
     size_t i;
@@ -268,7 +268,7 @@ mu_cluster_spec *mu_cluster_spec_parse(const char *text)
 
 static json_t *job_to_json(const mu_job *job)
 {
-    const bool list = job->n > 0 && job->items[job->n - 1].index == (int)job->n - 1;
+    const bool list = job->n > 0 && mu__job_is_list(job);
     json_t *json = list ? json_array() : json_object();
     for (size_t i = 0; json != NULL && i < job->n; i++) {
         char key[16];

@@ -33,6 +33,15 @@ static void test_case_ps_95_list_and_map(void **state)
     assert_taken(MU_ALREADY_EXISTS, "worker 1");
 }
 
+// Whether tasks were written as a list or with their indices makes no difference.
+static void test_maps_that_are_lists(void **state)
+{
+    (void)state;
+    assert_string_equal(union_json("{\"worker\": {\"0\": \"a\"}}", "{\"worker\": {\"1\": \"c\", \"0\": \"b\"}}"),
+                        "{\"worker\": [\"a\", \"b\", \"c\"]}");
+    assert_string_equal(union_json("{\"worker\": []}", "{\"worker\": [\"a\"]}"), "{\"worker\": [\"a\"]}");
+}
+
 static void test_case_ps_97_union_properties(void **state)
 {
     (void)state;
@@ -172,15 +181,11 @@ static void test_without_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cluster_test(test_case_ps_95_lists),
-        cluster_test(test_case_ps_95_maps),
-        cluster_test(test_case_ps_95_list_and_map),
-        cluster_test(test_case_ps_97_union_properties),
-        cluster_test(test_case_ps_98_masters),
-        cluster_test(test_masters_of_named_tasks),
-        cluster_test(test_case_ps_100_sparse),
-        cluster_test(test_wrong_arguments),
-        cluster_test(test_this_process),
+        cluster_test(test_case_ps_95_lists),        cluster_test(test_case_ps_95_maps),
+        cluster_test(test_case_ps_95_list_and_map), cluster_test(test_case_ps_97_union_properties),
+        cluster_test(test_case_ps_98_masters),      cluster_test(test_masters_of_named_tasks),
+        cluster_test(test_case_ps_100_sparse),      cluster_test(test_maps_that_are_lists),
+        cluster_test(test_wrong_arguments),         cluster_test(test_this_process),
         cluster_test(test_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
