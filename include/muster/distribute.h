@@ -181,8 +181,9 @@ MU_API mu_status mu_set_strategy(mu_strategy *strategy);
 MU_API mu_status mu_set_device(const char *device);
 
 // mu_colocate_open is mu_scope_open for variables that go on the devices of `variable`. In a function that runs on
-// replicas, whose variables all do, it opens nothing. Errors: FAILED_PRECONDITION outside of the strategy's scope, and
-// on replicas of mu_parameter_server_strategy; INVALID_ARGUMENT for a variable of another strategy.
+// replicas, whose variables all do, and for the default strategy it opens nothing. Errors: FAILED_PRECONDITION outside
+// of the strategy's scope, and on replicas of mu_parameter_server_strategy; INVALID_ARGUMENT for a variable of another
+// strategy.
 MU_API mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable);
 #define MU_COLOCATE(strategy, variable) \
     for (mu_scope_guard mu_scope_ = mu_colocate_open(strategy, variable); mu_scope_.once; mu_scope_close(&mu_scope_))
@@ -344,7 +345,7 @@ typedef struct mu_broadcast_to_devices_args {
 MU_API mu_value *mu_broadcast_to_devices_with(const mu_broadcast_to_devices_args *args);
 
 // mu_update_variable calls fn once for each copy of a variable, on the copy's device. Inside fn the variable (and every
-// other distributed variable) is that copy, and a per-replica argument is its component. On replicas it is a
+// other distributed variable) is that copy, and a per-replica argument is its component. On its replicas it is a
 // mu_merge_call. The results are grouped as a mirrored value or, with .local_results, as a list with one for each copy.
 typedef struct mu_update_variable_args {
     size_t size;

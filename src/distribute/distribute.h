@@ -133,6 +133,9 @@ const mu_device *mu__device_in_force(void);
 // mu__strategy_usable fails if the strategy has been lost, as one of a TPU that was initialised again.
 mu_status mu__strategy_usable(const mu_strategy *strategy);
 
+// mu__need_no_other checks that the caller is not in a scope or on a replica of another strategy.
+mu_status mu__need_no_other(const mu_strategy *strategy, const char *function);
+
 // mu__need_cross_replica checks that the caller is in the cross-replica (or default) context of this strategy;
 // mu_set_device does not change that. Errors: FAILED_PRECONDITION inside a replica, or under another strategy.
 mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function);

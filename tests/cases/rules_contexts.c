@@ -169,6 +169,7 @@ static void methods_elsewhere(void)
     mu_strategy *s = mirrored(2), *other = mirrored(2);
     mu_value *parts = PER_REPLICA(1, 2);
     mu_variable *v = on_write(s, 1, MU_AGGREGATION_NONE), *w = on_read(s, 1, MU_AGGREGATION_SUM);
+    mu_iterator *data = mu_iterate(mu_distribute_dataset(s, mu_dataset_batch(mu_dataset_range(0, 2, 1), 2)));
     MU_SCOPE(other) {
         CHECK(!mu_reduce(s, MU_SUM, parts) && mu_error_code() == MU_FAILED_PRECONDITION);
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
@@ -194,10 +195,80 @@ static void methods_elsewhere(void)
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
         CHECK(mu_variable_assign(w, scalar(2)) != MU_OK);
         EXPECT_ERROR(MU_FAILED_PRECONDITION);
+        CHECK(!mu_next(data));
+        EXPECT_ERROR(MU_FAILED_PRECONDITION);
     }
+    EXPECT(mu_next(data), 0, 1); // nothing was taken
     EXPECT(mu_reduce(s, MU_SUM, parts), 3);
     MU_SCOPE(s)
         EXPECT(mu_reduce(s, MU_SUM, parts), 3);
+}
+
+static mu_value *add_one(mu_variable *variable, mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    return mu_variable_assign_add(variable, scalar(1)) == MU_OK ? mu_list(MU_END) : NULL;
+}
+
+// Of a variable's strategy, in a function of whichever runs it.
+static mu_value *update_its_own(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_update_variable(mu_variable_strategy(arg), arg, add_one);
+}
+
+static mu_value *assign_it(mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    return mu_variable_assign(arg, scalar(2)) == MU_OK ? mu_list(MU_END) : NULL;
+}
+
+// The replicas of another strategy do not merge for a variable's own, though they be as many.
+static void updates_elsewhere(void)
+{
+    mu_strategy *others[] = {mirrored(2), mirrored(3), mu_one_device_strategy("CPU:0"), mu_default_strategy()};
+    mu_strategy *s = mirrored(2);
+    mu_variable *v = on_write(s, 1, MU_AGGREGATION_NONE);
+    for (int i = 0; i < 6; i++) {
+        CHECK(!(i % 2 ? traced : eager)(others[i / 2], update_its_own, v));
+        EXPECT_ERROR(MU_FAILED_PRECONDITION);
+    }
+    EXPECT(mu_local_results(s, mu_value_at(mu_variables(v, MU_END), 0)), 1, 1);
+    CHECK(eager(s, update_its_own, v) && traced(s, update_its_own, v));
+    EXPECT(mu_local_results(s, mu_value_at(mu_variables(v, MU_END), 0)), 3, 3);
+    v = on_write(mu_central_storage_strategy(.replicas = 2), 1, MU_AGGREGATION_NONE);
+    CHECK(!eager(s, assign_it, v));
+    EXPECT_ERROR(MU_FAILED_PRECONDITION);
+}
+
+static mu_value *own_id(mu_value *arguments, void *arg)
+{
+    (void)arguments, (void)arg;
+    CHECK(!mu_in_cross_replica_context());
+    return mu_of(mu_replica_id());
+}
+
+static mu_value *run_again(mu_strategy *strategy, mu_value *arguments, void *arg)
+{
+    (void)arguments;
+    CHECK(mu_in_cross_replica_context());
+    mu_value *id = eager(strategy, own_id, arg);
+    CHECK(mu_in_cross_replica_context());
+    return id;
+}
+
+// The default strategy runs in its merges, and has variables beside each other, as others do.
+static void of_the_default_strategy(void)
+{
+    mu_strategy *none = mu_default_strategy(), *s = mirrored(2);
+    EXPECT(mu_merge_call(run_again, NULL, NULL), 0);
+    mu_variable *v = mu_variable_new(scalar(1));
+    MU_COLOCATE(none, v)
+        CHECK(mu_variable_strategy(mu_variable_new(scalar(2))) == NULL);
+    MU_COLOCATE(none, on_write(s, 1, MU_AGGREGATION_NONE)) {
+    }
+    CHECK(mu_error_code() == MU_FAILED_PRECONDITION);
+    mu_error_take();
 }
 
 // ---- Section 3: run -----------------------------------------------------------------------------
@@ -367,6 +438,8 @@ const one_case rule_context_cases[] = {
     {"rule_core_1_set_strategy_in_replica", set_in_replica, NULL},
     {"rule_core_1_default_scope", default_scope, NULL},
     {"rule_core_1_methods_elsewhere", methods_elsewhere, NULL},
+    {"rule_core_1_updates_elsewhere", updates_elsewhere, NULL},
+    {"rule_core_1_of_the_default_strategy", of_the_default_strategy, NULL},
     {"rule_core_3_arguments", arguments_are_chosen, NULL},
     {"rule_core_3_identical_results", identical_results, NULL},
     {"rule_core_3_keys", maps_have_the_same_keys, NULL},

@@ -510,6 +510,21 @@ def update_results(s, strategy):
     yield "states", states
 
 
+@program(kinds=SEVERAL, traced=False)
+def under_another(s, strategy):
+    other, v = s.strategy("mirrored2"), s.variable(strategy, np.float32(1))
+    one = s.tensor(np.float32(1))
+    yield "update", lambda: s.run(other, lambda: [
+        s.update(strategy, v, lambda own: s.assign(own, "assign_add", one)), s.replica_id()][1])
+
+    def in_scope(step):
+        with s.scope(other):
+            return step()
+    yield "input", lambda: in_scope(lambda: s.steps(strategy, s.dataset(np.arange(6, dtype=np.float32), 3)))
+    yield "assignment", lambda: in_scope(lambda: s.assign(v, "assign", one))
+    yield "components", lambda: s.components(strategy, v)
+
+
 # ---- Values -------------------------------------------------------------------------------------------
 
 @program(traced=False)

@@ -416,7 +416,8 @@ static mu_value *update(mu_updating *u)
         return NULL;
     if (!u->arguments && !(u->arguments = mu__give(mu__value_container(MU_VALUE_LIST, 0, NULL, NULL))))
         return NULL;
-    if (mu__replica() && u->variable)
+    const mu_strategy_replica *replica = mu__replica();
+    if (replica && replica->strategy == u->strategy && u->variable)
         return mu_merge_call(update_merged, u, u->arguments);
     if (mu__need_cross_replica(u->strategy, u->function) != MU_OK)
         return NULL;

@@ -347,6 +347,9 @@ mu_scope_guard mu_colocate_open(mu_strategy *strategy, mu_variable *variable)
     const mu_scope_guard none = {.once = true};
     if (mu__pending())
         return none;
+    // Its scope opens nothing, and its variables are where others are.
+    if (strategy == mu_default_strategy() && !mu__current_strategy() && variable && !variable->owner)
+        return none;
     const bool on_replica = mu__replica() && strategy; // its variables go on the strategy's devices, as this one did
     if (mu__current_strategy() != strategy || (on_replica && strategy->servers)) {
         mu__error(MU_FAILED_PRECONDITION, "mu_colocate_open: a scope of this %s must be open",
@@ -455,15 +458,22 @@ static mu_status refuse_under_default(const mu_strategy *strategy, const char *f
                      function, mu_strategy_name(strategy));
 }
 
+mu_status mu__need_no_other(const mu_strategy *strategy, const char *function)
+{
+    const mu_strategy *current = mu__current_strategy();
+    if (!current || current == strategy || mu__device_in_force())
+        return MU_OK;
+    return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under %s%s; strategies may not be mixed", function,
+                     mu_strategy_name(strategy), mu__another(strategy, current), mu_strategy_name(current));
+}
+
 mu_status mu__need_cross_replica(const mu_strategy *strategy, const char *function)
 {
     const mu_strategy *current = mu__current_strategy();
     MU_TRY(mu__strategy_usable(strategy));
     if (current == mu_default_strategy() && current != strategy && mu__context()->trace)
         return refuse_under_default(strategy, function);
-    if (current && current != strategy && !mu__device_in_force())
-        return mu__error(MU_FAILED_PRECONDITION, "%s of %s is called under %s%s; strategies may not be mixed", function,
-                         mu_strategy_name(strategy), mu__another(strategy, current), mu_strategy_name(current));
+    MU_TRY(mu__need_no_other(strategy, function));
     if (!mu__context()->replica)
         return MU_OK;
     if (mu__in_call(strategy))

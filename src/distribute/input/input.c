@@ -201,6 +201,8 @@ static mu_value *distributed_next(mu_iterator *head)
 {
     distributed_iterator *iterator = (distributed_iterator *)head;
     mu_strategy *strategy = iterator->strategy;
+    if (mu__need_no_other(strategy, "mu_next on data") != MU_OK)
+        return NULL;
     if (mu__replica()) {
         mu__error(MU_INVALID_ARGUMENT, "the next element of a distributed dataset is taken inside a function that runs "
                                        "on replicas; it is for all of them: take it outside, and give it to mu_run");

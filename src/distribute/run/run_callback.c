@@ -23,6 +23,19 @@ static mu_value *run_here(mu_replica_fn *fn, void *arg, mu_value *arguments)
     return result;
 }
 
+// A merge function of the default strategy is in cross-replica state; the replica that it runs is not.
+static mu_value *run_default(mu_replica_fn *fn, void *arg, mu_value *arguments)
+{
+    mu_context *context = mu__context();
+    struct mu_scope *merging = mu__current_strategy() == mu_default_strategy() ? context->scope : NULL;
+    if (merging)
+        context->scope = NULL;
+    mu_value *result = run_here(fn, arg, arguments);
+    if (merging)
+        context->scope = merging;
+    return result;
+}
+
 static mu_value *run_alone(mu_strategy *strategy, mu_replica_fn *fn, void *arg, mu_value *arguments)
 {
     mu_strategy_replica replica = {.replica = {.id = strategy->first_replica}, .strategy = strategy};
@@ -45,7 +58,7 @@ mu_value *mu__run_callback_replicas(mu_strategy *strategy, mu_replica_fn *fn, vo
     if (mu__need_components(strategy, arguments, "mu_run_callback") != MU_OK ||
         (!arguments && !(arguments = nothing())))
         return NULL;
-    mu_value *result = strategy == mu_default_strategy() ? run_here(fn, arg, arguments)
+    mu_value *result = strategy == mu_default_strategy() ? run_default(fn, arg, arguments)
                        : strategy->n_replicas == 1       ? run_alone(strategy, fn, arg, arguments)
                                                          : mu__give(mu__eager_run(strategy, fn, arg, arguments));
     if (mu__pending())

@@ -231,6 +231,7 @@ static mu_status mirrored_update(mu_variable *variable, mu_update kind, mu_tenso
 
 static mu_status central_update(mu_variable *variable, mu_update kind, mu_tensor *value)
 {
+    MU_TRY(mu__need_own_replica(variable));
     if (in_replica() && variable->aggregation == MU_AGGREGATION_NONE && !mu__is_whole_by_default(variable))
         return mu__error(MU_INVALID_ARGUMENT,
                          "variable '%s' of %s has aggregation NONE and is assigned on its %d replicas, which share it; "
