@@ -100,9 +100,9 @@ MU_API mu_tape *mu_tape_open(void);
 MU_API void mu_tape_close(mu_tape *tape); // ends recording; NULL is accepted
 
 // mu_gradients returns the gradients of a loss with respect to variables or tensors: a list in the order of `sources`.
-// A source that does not influence the loss gets zeros. The tape stays open and may be used again. Retains: sources,
-// with the result. Errors: UNIMPLEMENTED for a custom op without a gradient; FAILED_PRECONDITION for a branch or loop
-// that was called before the tape was opened.
+// A source on which the loss does not depend gets zeros, and mu_apply_gradients leaves it as it is. The tape stays open
+// and may be used again. Retains: sources, with the result. Errors: UNIMPLEMENTED for a custom op without a gradient;
+// FAILED_PRECONDITION for a branch or loop that was called before the tape was opened.
 MU_API mu_value *mu_gradients(mu_tape *tape, mu_tensor *loss, mu_value *sources);
 
 // mu_variables makes a list of variables, which it retains; the last argument is MU_END.

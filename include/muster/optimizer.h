@@ -487,16 +487,17 @@ typedef struct mu_apply_gradients_args {
 } mu_apply_gradients_args;
 // mu_apply_gradients sums the gradients of all replicas and updates the variables. Gradients from mu_gradients or
 // mu_clip_gradients know their variables; for gradients from anywhere else (accumulated, scaled, averaged), give
-// .variables. Collective: every replica must call it. If several indexed slices have the same row, all of them count;
-// where a formula squares gradients or takes their size, each slice by itself, as Keras does. mu_sgd, mu_adam and
-// mu_adamw (without amsgrad) exchange slices between replicas as they are; the others, and all with
-// gradient_accumulation_steps or in mu_loss_scale_optimizer, exchange sums of the variable's shape. The optimizer's own
-// clipping is applied first, to each replica's gradients; with gradient_accumulation_steps, to the mean of all
-// replicas' and steps' gradients. Errors: INVALID_ARGUMENT for gradients without variables, or with another number of
-// them, and for a gradient of another type or shape than its variable; FAILED_PRECONDITION for a variable of which
-// several replicas have a copy, outside of these; for variables on servers UNAVAILABLE, CANCELLED and DATA_LOSS
-// (muster/parameter_server.h), and FAILED_PRECONDITION where calls are applied together and the variable is assigned in
-// a body of control flow, or was read or assigned too late.
+// .variables. A variable on which the loss does not depend stays as it is, without decay. Collective: every replica
+// must call it. If several indexed slices have the same row, all of them count; where a formula squares gradients or
+// takes their size, each slice by itself, as Keras does. mu_sgd, mu_adam and mu_adamw (without amsgrad) exchange slices
+// between replicas as they are; the others, and all with gradient_accumulation_steps or in mu_loss_scale_optimizer,
+// exchange sums of the variable's shape. The optimizer's own clipping is applied first, to each replica's gradients;
+// with gradient_accumulation_steps, to the mean of all replicas' and steps' gradients. Errors: INVALID_ARGUMENT for
+// gradients without variables or with another number of them, for a gradient of another type or shape than its
+// variable, and if the loss depends on no variable; FAILED_PRECONDITION for a variable of which several replicas have a
+// copy, outside of these; for variables on servers UNAVAILABLE, CANCELLED and DATA_LOSS (muster/parameter_server.h),
+// and FAILED_PRECONDITION where calls are applied together and the variable is assigned in a body of control flow, or
+// was read or assigned too late.
 #define mu_apply_gradients(...) mu_apply_gradients_with(MU_ARGS(mu_apply_gradients_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_status mu_apply_gradients_with(const mu_apply_gradients_args *args);
 

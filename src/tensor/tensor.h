@@ -224,6 +224,7 @@ struct mu_value {
     mu_value **items;  // elements, or components of a per-replica or mirrored value
     char **keys;       // of a map, in order of insertion
     mu_value *sources; // for gradients: the sources that they belong to; retained
+    bool unconnected;  // of a gradient: zeros, because the loss does not depend on its source
 };
 
 // Owned by the caller, like everything in this header. Containers nested too deeply are INVALID_ARGUMENT.

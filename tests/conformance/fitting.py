@@ -251,8 +251,10 @@ class Outputs(Pair):
         mu.write_weights(self.ours, {name: variable.numpy() for name, variable in named(self.theirs)})
 
     def compile_all(self, theirs, ours):
-        self.theirs.compile(optimizer=tf.keras.optimizers.SGD(0.1), **theirs)
-        self.mu.mu_compile(model=self.ours, optimizer=self.mu.mu_sgd(learning_rate=0.1),
+        """With decay: of an output without a loss it must leave the weights alone."""
+        decay = {"learning_rate": 0.1, "weight_decay": 0.125}
+        self.theirs.compile(optimizer=tf.keras.optimizers.SGD(**decay), **theirs)
+        self.mu.mu_compile(model=self.ours, optimizer=self.mu.mu_sgd(**decay),
                            **{key: items(self.mu, given) for key, given in ours.items()})
 
 

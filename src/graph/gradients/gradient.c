@@ -505,7 +505,10 @@ static mu_value *gradient_value(const mu_gradient *g, void *source)
         return mu_indexed_slices(g->values, g->indices, shape->rank, shape->dims);
     }
     mu_tensor *dense = g->dense ? g->dense : zeros_for(source);
-    return dense ? mu_of(dense) : NULL;
+    mu_value *value = dense ? mu_of(dense) : NULL;
+    if (value)
+        value->unconnected = !g->dense;
+    return value;
 }
 
 // The structure of `sources` with the next gradients as leaves; of the pool.

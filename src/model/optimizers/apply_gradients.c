@@ -57,6 +57,8 @@ static mu_status add_pair(pairs *p, const mu_value *gradient, mu_object *source)
         *g = (mu_gradient){.values = mu_at(gradient, 0), .indices = mu_at(gradient, 1)};
         return mu_error_code();
     }
+    if (gradient->unconnected)
+        return MU_OK;
     g->dense =
         gradient->kind == MU_VALUE_VARIABLE ? mu_variable_read(mu_value_variable(gradient)) : mu_value_tensor(gradient);
     return check_gradient(variable, g->dense);
@@ -76,6 +78,47 @@ static mu_status collect_pairs(pairs *p, const mu_value *gradients, const mu_val
 }
 
 // ---- Before the update --------------------------------------------------------------------------
+
+static bool is_connected(const mu_gradient *g) { return g->dense || g->values; }
+
+static void warn_of_unconnected(const pairs *p, int kept)
+{
+    const mu_variable *first = NULL;
+    for (int i = 0; i < p->n && !first; i++)
+        first = is_connected(&p->gradients[i]) ? NULL : p->variables[i];
+    if (first && !atomic_exchange(&p->optimizer->warned_of_unconnected, true))
+        mu__log(MU_LOG_WARNING,
+                "the loss does not depend on %d of the %d variables that '%s' trains, such as '%s', so these do not "
+                "change; to train them, give their output a loss, or freeze them on purpose "
+                "(mu_layer_set_trainable)",
+                p->n - kept, p->n, mu__optimizer_name(p->optimizer), mu__optimizer_path(first));
+}
+
+// Leaves out the variables on which the loss does not depend, as Keras does: they do not decay either. They have a
+// state like others, so that files have the same whatever the loss is.
+static mu_status leave_out_unconnected(pairs *p)
+{
+    int kept = 0;
+    for (int i = 0; i < p->n; i++)
+        kept += is_connected(&p->gradients[i]);
+    if (kept == p->n)
+        return MU_OK;
+    if (kept == 0)
+        return mu__error(MU_INVALID_ARGUMENT,
+                         "mu_apply_gradients: the loss depends on none of the %d variables, the first of which is "
+                         "'%s'; compute it from the model's outputs, between mu_tape_open and mu_gradients",
+                         p->n, mu__optimizer_path(p->variables[0]));
+    warn_of_unconnected(p, kept);
+    MU_TRY(mu__optimizer_build(p->optimizer, p->n, p->variables));
+    kept = 0;
+    for (int i = 0; i < p->n; i++)
+        if (is_connected(&p->gradients[i])) {
+            p->variables[kept] = p->variables[i];
+            p->gradients[kept++] = p->gradients[i];
+        }
+    p->n = kept;
+    return MU_OK;
+}
 
 // Divides every gradient by the scale of the loss.
 static mu_status unscale(pairs *p)
@@ -530,6 +573,7 @@ static mu_status apply(pairs *p)
     MU_TRY(mu__optimizer_need(given_optimizer(p)));
     for (int i = 0; i < p->n; i++)
         MU_TRY(mu__need_own_copies(p->variables[i], "mu_apply_gradients"));
+    MU_TRY(leave_out_unconnected(p));
     MU_TRY(unscale(p));
     MU_TRY(p->args->gradient_accumulation_steps ? MU_OK : clip(p));
     MU_TRY(densify(p));

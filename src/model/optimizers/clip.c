@@ -94,8 +94,12 @@ static int collect(const mu_value *value, mu_gradient *out)
 
 static mu_value *rebuild(const mu_value *value, const mu_gradient **next)
 {
-    if (value->leaf)
-        return mu_of((*next)++->dense);
+    if (value->leaf) {
+        mu_value *leaf = mu_of((*next)++->dense);
+        if (leaf)
+            leaf->unconnected = value->unconnected;
+        return leaf;
+    }
     const bool slices = value->kind == MU_VALUE_SLICES;
     mu_value **items = mu__calloc((size_t)value->n + 1, sizeof *items), *result = NULL;
     bool whole = items != NULL;

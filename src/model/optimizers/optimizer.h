@@ -113,6 +113,7 @@ struct mu_optimizer {
     } left;               // what workers leave for updates; retained
     mu_value *excluded;   // variables that weight decay leaves alone; retained. NULL: none
     char *excluded_names; // a regular expression; NULL: none
+    atomic_bool warned_of_unconnected;
 };
 extern const mu_optimizer_ops mu__loss_scale_ops;
 

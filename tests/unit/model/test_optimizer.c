@@ -121,6 +121,70 @@ static void learning_rate_is_a_variable(void **state)
     assert_number(mu_scalar(mu_variable_read(rate)), .5, 0);
 }
 
+// ---- Variables on which the loss does not depend ------------------------------------------------
+
+typedef struct idle_job {
+    mu_variable *w, *idle;
+    mu_optimizer *optimizer;
+    bool clips;
+} idle_job;
+
+static mu_value *step_without_one(mu_value *arguments, void *arg)
+{
+    const idle_job *job = arg;
+    (void)arguments;
+    mu_tape *tape = mu_tape_open();
+    mu_tensor *loss = mu_reduce_sum(mu_square(mu_variable_read(job->w)), MU_ALL_AXES);
+    mu_value *gradients = mu_gradients(tape, loss, mu_variables(job->idle, job->w, MU_END));
+    if (job->clips)
+        gradients = mu_clip_gradients(gradients, .norm = 1);
+    mu_apply_gradients(job->optimizer, gradients);
+    return mu_of(loss);
+}
+
+static mu_optimizer *decaying(int kind)
+{
+    switch (kind) {
+    case 0: return mu_adamw(.learning_rate = .1, .weight_decay = .5);
+    case 1: return mu_ftrl(.learning_rate = .1);
+    case 2: return mu_sgd(.learning_rate = .1, .weight_decay = .5, .gradient_accumulation_steps = 2);
+    case 3: return mu_loss_scale_optimizer(mu_lion(.learning_rate = .1, .weight_decay = .5));
+    default: return mu_lamb(.learning_rate = .1, .weight_decay = .5, .use_ema = true);
+    }
+}
+
+static void without_loss_nothing_changes(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 20; i++) {
+        mu_strategy *strategy = strategy_of(1 + i / 10);
+        idle_job job = {.clips = i % 10 >= 5};
+        MU_SCOPE(strategy) {
+            job.w = mu_variable_new(vector(2, (double[]){1, 2}), "w");
+            job.idle = mu_variable_new(vector(2, (double[]){3, 4}), "idle");
+            job.optimizer = decaying(i % 5);
+        }
+        mu_function *step = mu_function_new(step_without_one, &job);
+        for (int s = 0; s < 4; s++)
+            assert_non_null(mu_run(strategy, step, NULL));
+        assert_near(doubles(mu_variable_read(job.idle)), (double[]){3, 4}, 2, 0);
+        assert_true(doubles(mu_variable_read(job.w))[0] < 1);
+        const mu_optimizer *own = job.optimizer->inner ? job.optimizer->inner : job.optimizer;
+        assert_ptr_equal(own->variables.items[0], job.idle); // files have its state
+    }
+}
+
+static void a_loss_of_nothing_is_refused(void **state)
+{
+    (void)state;
+    mu_variable *w = mu_variable_new(vector(2, (double[]){1, 2}), "w");
+    mu_tape *tape = mu_tape_open();
+    mu_value *gradients = mu_gradients(tape, mu_constant(MU_F64, 2), mu_variables(w, MU_END));
+    assert_near(doubles(mu_at(gradients, 0)), (double[]){0, 0}, 2, 0);
+    assert_int_not_equal(mu_apply_gradients(mu_sgd(), gradients), MU_OK);
+    expect_error(MU_INVALID_ARGUMENT, "depends on none of the 1 variables, the first of which is 'w'");
+}
+
 // ---- Losses -------------------------------------------------------------------------------------
 
 static void losses_per_sample(void **state)
@@ -172,6 +236,8 @@ int main(void)
         MODEL_TEST(gradients_from_anywhere),
         MODEL_TEST(zero_is_reachable),
         MODEL_TEST(learning_rate_is_a_variable),
+        MODEL_TEST(without_loss_nothing_changes),
+        MODEL_TEST(a_loss_of_nothing_is_refused),
         MODEL_TEST(losses_per_sample),
         MODEL_TEST(average_loss_scales),
     };
