@@ -44,14 +44,14 @@ static mu_status gather(const mu_pjrt_known *k, const mu_node *node, mu_tensor *
     return status;
 }
 
-static mu_status check(const mu_node *node, mu_tensor *value)
+static mu_status check(const mu_node *node, mu_tensor *const *values)
 {
     mu_tensor *out = NULL;
     mu_pool *pool = mu_pool_open();
     if (!pool)
         return mu_error_code();
     mu_suspended outside = mu__trace_suspend();
-    const mu_status status = mu__apply(node->op, node->attrs, 1, &value, 0, NULL, &out);
+    const mu_status status = mu__apply(node->op, node->attrs, node->n_in, values, 0, NULL, &out);
     mu__trace_resume(outside);
     mu_pool_close(pool);
     return status;
@@ -65,7 +65,7 @@ mu_status mu__pjrt_know(const mu_pjrt_known *k, const mu_node *node, const mu_hl
     inputs given = {0};
     mu_status status = list_inputs(k, node, in, &given);
     mu_tensor *first = status == MU_OK && node->n_in > 0 ? given.known[0] : NULL;
-    *checked = is_check(node->op) && first;
+    *checked = is_check(node->op) && first && given.known[node->n_in - 1];
     if (status != MU_OK)
         goto out;
     if (node->op == &mu_op_constant)
@@ -73,7 +73,7 @@ mu_status mu__pjrt_know(const mu_pjrt_known *k, const mu_node *node, const mu_hl
     else if (node->op == &mu_op_all_gather && first && k->replicas > 1)
         status = gather(k, node, first, out, values);
     else if (*checked)
-        status = check(node, first);
+        status = check(node, given.known);
     else if (node->n_out == 1 && node->n_resources == 0)
         values[0] = mu__fold_op(node->op, node->attrs, node->n_in, given.specs, given.known, &out[0].spec);
     if (*checked && node->n_out > 0) {

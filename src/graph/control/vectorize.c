@@ -99,7 +99,7 @@ static mu_status for_all(const mu_node *node, const mu_vector_rows *in, mu_tenso
 {
     bool done = false;
     // Checking all rows at once equals checking each.
-    const bool checks = node->op == &mu_op_check_numerics || node->op == &mu_op_assert;
+    const bool checks = node->n_in == 1 && (node->op == &mu_op_check_numerics || node->op == &mu_op_assert);
     if (!checks && (node->flags & (MU_OP_READS | MU_OP_WRITES | MU_OP_EFFECT | MU_OP_COLLECTIVE)))
         return mu__error(
             MU_UNIMPLEMENTED,

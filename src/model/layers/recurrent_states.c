@@ -5,6 +5,7 @@
 #include "distribute/servers/aggregation.h"
 #include "model/core/layer.h"
 #include "model/layers/recurrent.h"
+#include "ops/core/assert.h"
 
 #include <muster/ops.h>
 
@@ -28,16 +29,21 @@ static mu_tensor *rows_of_replicas(mu_tensor *x)
     return is_divided() ? mu_all_gather(rows, 0) : rows;
 }
 
-static mu_status need_rows(const mu_layer *layer, int64_t wanted, mu_tensor *rows)
+// Errors end with the number of rows that the batch has, which a trace may not know.
+static mu_status need_rows(const mu_layer *layer, int64_t wanted, const mu_tensor *x, mu_tensor *rows)
 {
-    char message[256];
+    const int64_t known = is_divided() ? MU_UNKNOWN : mu_tensor_dim(x, 0);
+    char message[320];
     snprintf(message, sizeof message,
-             "layer '%.60s' is stateful and keeps the states of %lld sequences, but the batch has another number of "
-             "them. Make all batches of one size: mu_dataset_batch(…, .drop_remainder = true)",
-             mu_layer_name(layer), (long long)wanted);
+             "layer '%.60s' is stateful and keeps the states of %lld sequences, so all batches need as many. Use "
+             "mu_dataset_batch(…, .drop_remainder = true), or a number of rows that %lld divides and "
+             ".batch_size = %lld. The number of sequences in this batch is",
+             mu_layer_name(layer), (long long)wanted, (long long)wanted, (long long)wanted);
+    if (known != MU_UNKNOWN && known != wanted)
+        return mu__error(MU_INVALID_ARGUMENT, "%s %lld", message, (long long)known);
     mu_tensor *sum = mu_reduce_sum(rows, 0);
     mu_tensor *number = sum ? mu_constant(sum->dtype, (double)wanted) : NULL;
-    return number ? mu_assert(mu_equal(sum, number), message) : mu_error_code();
+    return number ? mu__assert_number(mu_equal(sum, number), message, sum) : mu_error_code();
 }
 
 // The numbers of this replica's rows in the batch: those of earlier replicas come first.
@@ -50,6 +56,13 @@ static mu_tensor *numbers_of_rows(mu_tensor *rows, mu_tensor *x)
         column[i] = 1;
     mu_tensor *ones = mu_ones_like(mu_cast(mu_reshape(mu_slice(x, begin, column), 1, (int64_t[]){MU_UNKNOWN}), MU_I64));
     return mu_add(mu_cast(before, MU_I64), mu_cumsum(ones, 0, true, false));
+}
+
+// The rows of these numbers; instead of those that x lacks the last one, so that need_rows alone refuses a batch.
+static mu_tensor *rows_at(mu_tensor *x, mu_tensor *numbers)
+{
+    mu_tensor *last = mu_subtract(mu_dim_size(x, 0), mu_constant(MU_I64, 1));
+    return mu_gather(x, mu_minimum(numbers, last), 0, 0);
 }
 
 static mu_variable *variable_of(mu_layer *layer, int i, const mu_tensor *zeros)
@@ -77,10 +90,19 @@ mu_tensor *mu__kept_state(mu_layer *layer, int i, mu_tensor *zeros)
 {
     mu_variable *variable = variable_of(layer, i, zeros);
     mu_tensor *state = variable ? mu_variable_read(variable) : NULL, *rows = state ? rows_of_replicas(zeros) : NULL;
-    if (!rows || need_rows(layer, mu_tensor_dim(state, 0), rows) != MU_OK)
+    if (!rows || need_rows(layer, mu_tensor_dim(state, 0), zeros, rows) != MU_OK)
         return NULL;
     state = mu_cast(state, zeros->dtype);
-    return is_divided() ? mu_gather(state, numbers_of_rows(rows, zeros), 0, 0) : state;
+    // Rows by number also where a trace does not know how many there are: a batch of another size then gets as far as
+    // the check, instead of failing at the first op that adds the two.
+    const bool by_number = is_divided() || mu_tensor_dim(zeros, 0) == MU_UNKNOWN;
+    return by_number ? rows_at(state, numbers_of_rows(rows, zeros)) : state;
+}
+
+// The tensor with n rows, where a trace does not know how many it has: need_rows has checked that it has n.
+static mu_tensor *with_rows(mu_tensor *x, int64_t n)
+{
+    return x && mu_tensor_dim(x, 0) == MU_UNKNOWN ? rows_at(x, mu_range(MU_I64, 0, (double)n, 1)) : x;
 }
 
 mu_status mu__keep_states(mu_layer *layer, int n, mu_tensor *const *states)
@@ -89,8 +111,9 @@ mu_status mu__keep_states(mu_layer *layer, int n, mu_tensor *const *states)
         mu_variable *variable = variable_of(layer, i, states[i]);
         if (!variable)
             return mu_error_code();
-        mu_tensor *whole = mu_cast(mu_stop_gradient(states[i]), mu_variable_dtype(variable));
-        MU_TRY(mu_variable_assign(variable, is_divided() ? mu_all_gather(whole, 0) : whole));
+        mu_tensor *own = mu_cast(mu_stop_gradient(states[i]), mu_variable_dtype(variable));
+        mu_tensor *whole = is_divided() ? mu_all_gather(own, 0) : with_rows(own, mu_variable_shape(variable).dims[0]);
+        MU_TRY(mu_variable_assign(variable, whole));
     }
     return MU_OK;
 }

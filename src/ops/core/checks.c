@@ -2,6 +2,7 @@
 //
 // assert and print are effects: they keep their order among effects and are never removed. A device program in which a
 // check fails says so at its end (lower_fault.c).
+#include "ops/core/assert.h"
 #include "ops/core/attrs.h"
 #include "ops/core/lower.h"
 
@@ -115,10 +116,25 @@ static mu_status no_output(mu_infer *infer)
     return MU_OK;
 }
 
+// The condition, and optionally the number that belongs to it.
+static mu_status assert_infer(mu_infer *infer)
+{
+    const mu_spec *in = infer->in;
+    return infer->n_in == 1 || (in[1].dtype == MU_I64 && in[0].shape.rank == 0 && in[1].shape.rank == 0)
+               ? MU_OK
+               : mu__error(MU_INVALID_ARGUMENT, "assert: a number beside the condition needs both to be scalars, and "
+                                                "itself to be int64");
+}
+
 static mu_status is_false(const mu_text_attrs *attrs, int64_t element)
 {
     return mu__error(MU_INVALID_ARGUMENT, "assert: %s (element %lld of the condition is false)", attrs->text,
                      (long long)element);
+}
+
+static mu_status is_not(const mu_text_attrs *attrs, int64_t number)
+{
+    return mu__error(MU_INVALID_ARGUMENT, "assert: %s %lld", attrs->text, (long long)number);
 }
 
 static mu_status assert_ref(const mu_kernel *k)
@@ -127,7 +143,7 @@ static mu_status assert_ref(const mu_kernel *k)
     int64_t n = mu__elements(&k->in[0].shape);
     for (int64_t i = 0; i < n; i++)
         if (!holds[i])
-            return is_false(k->attrs, i);
+            return k->n_in > 1 ? is_not(k->attrs, *(const int64_t *)k->in[1].data) : is_false(k->attrs, i);
     return MU_OK;
 }
 
@@ -137,27 +153,37 @@ static mu_status raise_false(const mu_fault *fault, int64_t position, int64_t va
     return is_false(fault->attrs, position);
 }
 
+static mu_status raise_number(const mu_fault *fault, int64_t position, int64_t value)
+{
+    (void)position;
+    return is_not(fault->attrs, value);
+}
+
 static mu_status assert_lower(mu_lowering *l)
 {
     mu_emitter *e = l->emitter;
-    const mu_hlo holds = flat(e, l->in[0]);
-    const mu_fault fault = {
-        .raise = raise_false, .op = l->op, .attrs = l->attrs, .positions = holds.spec.shape.dims[0]};
+    const bool numbered = l->n_in > 1;
+    const mu_hlo holds = flat(e, l->in[0]), number = numbered ? flat(e, l->in[1]) : (mu_hlo){.id = -1};
+    const mu_fault fault = {.raise = numbered ? raise_number : raise_false,
+                            .op = l->op,
+                            .attrs = l->attrs,
+                            .positions = holds.spec.shape.dims[0]};
     if (fault.positions > 0)
-        mu__hlo_fail(e, &fault, mu__hlo_unary(e, "stablehlo.not", holds), (mu_hlo){.id = -1});
+        mu__hlo_fail(e, &fault, mu__hlo_unary(e, "stablehlo.not", holds), number);
     return e->status;
 }
 
 const mu_op mu_op_assert = {
     .name = "assert",
     .n_in = 1,
+    .max_in = 2,
     .n_out = 0,
     .flags = MU_OP_EFFECT,
     .dtypes = MU_BOOLS,
     .fails_for = MU_BOOLS,
     .attrs_bytes = sizeof(mu_text_attrs),
     .attrs = text_attrs,
-    .infer = no_output,
+    .infer = assert_infer,
     .ref = assert_ref,
     .lower = assert_lower,
 };
@@ -165,6 +191,13 @@ mu_status mu_assert(mu_tensor *condition, const char *message)
 {
     mu_text_attrs attrs = text_of(message);
     return mu__apply(&mu_op_assert, &attrs, 1, &condition, 0, NULL, NULL);
+}
+
+mu_status mu__assert_number(mu_tensor *condition, const char *message, mu_tensor *number)
+{
+    mu_text_attrs attrs = text_of(message);
+    mu_tensor *in[] = {condition, number};
+    return mu__apply(&mu_op_assert, &attrs, 2, in, 0, NULL, NULL);
 }
 
 static mu_status print_ref(const mu_kernel *k)

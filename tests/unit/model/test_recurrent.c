@@ -401,8 +401,36 @@ static void stateful_layers_need_one_batch_size(void **state)
     called(layer, sequences(4, 5, 3, 7), false);
     assert_null(mu_call(layer, sequences(3, 5, 3, 7)));
     expect_error(MU_INVALID_ARGUMENT, "keeps the states of 4 sequences");
+    assert_null(mu_call(layer, sequences(3, 5, 3, 7)));
+    expect_error(MU_INVALID_ARGUMENT, "number of sequences in this batch is 3");
     assert_null(mu_sequential(mu_input_layer({5, 3}), mu_gru(2, .stateful = true)));
     expect_error(MU_INVALID_ARGUMENT, "give it .batch_size");
+}
+
+// Rows that leave a short last batch: each call says how many sequences it had and what to do, on any number of
+// replicas, and also where the step was traced before for any number of rows.
+static void short_batches_say_how_many(void **state)
+{
+    (void)state;
+    mu_tensor *x = sequences(10, 5, 3, 7), *y = mu_zeros(MU_F64, 2, (int64_t[]){10, 2});
+    for (int replicas = 1; replicas < 3; replicas++)
+        MU_SCOPE(strategy_of(replicas)) {
+            mu_model *model = mu_sequential(mu_input_layer({5, 3}, .batch_size = 4), mu_lstm(2, .stateful = true));
+            mu_compile(model, .optimizer = "sgd", .loss = "mse");
+            assert_null(mu_fit(model, x, y, .batch_size = 4, .verbose = MU_VERBOSE_SILENT));
+            expect_error(MU_INVALID_ARGUMENT, "keeps the states of 4 sequences");
+            assert_null(mu_fit(model, x, y, .batch_size = 4, .verbose = MU_VERBOSE_SILENT));
+            expect_error(MU_INVALID_ARGUMENT, ".drop_remainder = true), or a number of rows that 4 divides");
+            assert_null(mu_evaluate(model, x, y, .batch_size = 4, .verbose = MU_VERBOSE_SILENT));
+            expect_error(MU_INVALID_ARGUMENT, "this batch is 2");
+            assert_null(mu_predict(model, x, .batch_size = 5, .verbose = MU_VERBOSE_SILENT));
+            expect_error(MU_INVALID_ARGUMENT, "this batch is 5");
+            assert_null(mu_predict_on_batch(model, x));
+            expect_error(MU_INVALID_ARGUMENT, "this batch is 10");
+            mu_dataset *rows = mu_dataset_from_tensor_slices(mu_list(x, y, MU_END));
+            mu_dataset *whole = mu_dataset_batch(rows, 4, .drop_remainder = true);
+            assert_non_null(mu_fit(model, whole, .verbose = MU_VERBOSE_SILENT));
+        }
 }
 
 int main(void)
@@ -427,6 +455,7 @@ int main(void)
         MODEL_TEST(refuses),
         MODEL_TEST(checkpoints_have_states),
         MODEL_TEST(stateful_layers_need_one_batch_size),
+        MODEL_TEST(short_batches_say_how_many),
     };
     return cmocka_run_group_tests(tests, scratch_enter, scratch_leave);
 }
