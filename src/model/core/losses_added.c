@@ -2,6 +2,7 @@
 //
 // Those of a call are in a list of the thread that made the call, because replicas call one layer at the same time. The
 // list belongs to the pool in which the first of them was added, like the tensors themselves.
+#include "model/core/losses_added.h"
 #include "model/models/model.h"
 
 #include <muster/ops.h>
@@ -9,6 +10,7 @@
 typedef struct layer_loss {
     const mu_layer *layer;
     mu_tensor *loss; // retained
+    bool activity;   // a penalty on an output
 } layer_loss;
 
 typedef struct added_list {
@@ -31,12 +33,12 @@ static void destroy_list(void *object)
 
 static mu_type list_type = {.name = "added losses", .destroy = destroy_list};
 
-static mu_status add(const mu_layer *layer, mu_tensor *loss)
+static mu_status add(const mu_layer *layer, mu_tensor *loss, bool activity)
 {
     added_list *list = mu__context()->added_losses;
     if (!list && !(list = mu__context()->added_losses = mu__give(mu__new(&list_type, sizeof *list))))
         return mu_error_code();
-    MU_TRY(MU_PUSH(&list->losses, ((layer_loss){layer, loss})));
+    MU_TRY(MU_PUSH(&list->losses, ((layer_loss){layer, loss, activity})));
     mu_retain(loss);
     return MU_OK;
 }
@@ -80,10 +82,31 @@ mu_status mu__losses_activity(mu_layer *layer, const mu_value *outputs)
         mu__value_flatten(outputs, leaves, n);
     for (int i = 0; status == MU_OK && i < n; i++) {
         mu_tensor *loss = activity_of(layer, (mu_tensor *)leaves[i]);
-        status = loss ? add(layer, loss) : mu_error_code();
+        status = loss ? add(layer, loss, true) : mu_error_code();
     }
     mu__free(leaves);
     return status;
+}
+
+size_t mu__losses_count(void)
+{
+    const added_list *list = mu__context()->added_losses;
+    return list ? list->losses.n : 0;
+}
+
+mu_status mu__losses_times(size_t first, mu_tensor *steps)
+{
+    added_list *list = mu__context()->added_losses;
+    for (size_t i = first; list && i < list->losses.n; i++) {
+        layer_loss *added = &list->losses.items[i];
+        mu_tensor *all =
+            added->activity ? mu_multiply(added->loss, mu_cast(steps, mu_tensor_dtype(added->loss))) : NULL;
+        if (!all)
+            continue;
+        mu_release(added->loss);
+        added->loss = mu_retain(all);
+    }
+    return mu_error_code();
 }
 
 mu_status mu_layer_add_loss(mu_layer *layer, mu_tensor *loss)
@@ -98,7 +121,7 @@ mu_status mu_layer_add_loss(mu_layer *layer, mu_tensor *loss)
                          "mu_layer_add_loss: the loss of layer '%s' has shape %s; it must be a scalar, such as its "
                          "mean (mu_reduce_mean)",
                          mu_layer_name(layer), mu__shape_text(&loss->shape, text));
-    return add(layer, mu_cast(loss, mu__floatx()));
+    return add(layer, mu_cast(loss, mu__floatx()), false);
 }
 
 // ---- All of a model -----------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 // program's own that is known only when its function has run, as this may build other layers.
 #include "graph/trace.h"
 #include "model/core/layer.h"
+#include "model/core/losses_added.h"
 #include "model/layers/recurrent.h"
 #include "model/models/functional.h"
 
@@ -238,7 +239,10 @@ static mu_tensor *call_all(const mu_layer *layer, mu_tensor *x, mu_tensor *mask,
     const bool in_order = has_effects(inner) || (open && state->failed && mu_tensor_dim(x, 1) != MU_UNKNOWN);
     if ((in_order && trains) || is_stateful(inner))
         return call_steps(layer, x, mask, context);
+    const size_t losses = mu__losses_count();
     mu_tensor *y = unfold(call_once(layer, fold(x), mask ? fold(mask) : NULL, context), x);
+    if (y && mu__losses_count() > losses && mu__losses_times(losses, mu_dim_size(x, 1)) != MU_OK)
+        return NULL;
     return y && open && has_effects(inner) ? refuse_new_weights(layer) : y;
 }
 

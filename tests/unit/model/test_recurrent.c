@@ -6,6 +6,7 @@
 
 #include <muster/checkpoint.h>
 #include <muster/control.h>
+#include <muster/preprocessing.h>
 #include <muster/recurrent.h>
 
 static mu_tensor *sequences(int64_t batch, int64_t steps, int64_t features, uint64_t seed)
@@ -293,6 +294,28 @@ static mu_layer *sparing_layer(mu_layer *used, int *calls)
 
 // An inner layer that no call ever builds does not force the steps to run one by one: a first call in training is
 // traced once to find out what it builds, and the losses added in that trace are dropped.
+// A penalty on outputs is that of all steps, whether the steps are computed at once or one after the other.
+static void time_distributed_penalties(void **state)
+{
+    (void)state;
+    mu_tensor *x = sequences(6, 5, 3, 7), *y = mu_zeros(MU_F64, 3, (int64_t[]){6, 5, 2});
+    double losses[6];
+    for (int i = 0; i < 3; i++) {
+        mu_layer *dense = mu_dense(2, .kernel_initializer = "ones", .activity_regularizer = mu_l2(1));
+        mu_layer *inner = i == 0 ? dense : mu_sequential(mu_input_layer({3}), dense);
+        if (i == 2)
+            inner = mu_sequential(mu_input_layer({3}), dense, mu_batch_normalization());
+        mu_model *model =
+            mu_sequential(mu_input_layer({5, 3}), i == 0 ? inner : mu_time_distributed(inner), mu_rescaling(0));
+        mu_compile(model, .optimizer = mu_sgd(.learning_rate = 0), .loss = "mse");
+        losses[2 * i] =
+            mu_history_last(mu_evaluate(model, x, y, .batch_size = 4, .verbose = MU_VERBOSE_SILENT), "loss");
+        losses[2 * i + 1] = mu_history_last(mu_fit(model, x, y, .batch_size = 4, .verbose = MU_VERBOSE_SILENT), "loss");
+        assert_near(losses + 2 * i, (double[]){losses[0], losses[0]}, 2, 1e-12);
+    }
+    assert_true(losses[0] > 1);
+}
+
 static void layers_that_are_never_called(void **state)
 {
     (void)state;
@@ -449,6 +472,7 @@ int main(void)
         MODEL_TEST(time_distributed_steps),
         MODEL_TEST(time_distributed_effects),
         MODEL_TEST(time_distributed_effects_of_kept_modes),
+        MODEL_TEST(time_distributed_penalties),
         MODEL_TEST(layers_that_are_never_called),
         MODEL_TEST(first_calls_keep_the_order_of_steps),
         MODEL_TEST(wrappers_refuse),
