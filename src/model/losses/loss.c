@@ -130,6 +130,9 @@ static mu_status need_shapes(const mu_loss *loss, const mu_tensor *y_true, const
                      mu__shape_text(&y_pred->shape, predictions), loss->ops->other_shapes);
 }
 
+// Whether a class compares labels with predictions element by element.
+static bool compares_elements(const mu_loss *loss) { return !loss->ops->takes_labels && !loss->ops->chooses; }
+
 mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pred)
 {
     if (mu__pending() || !y_true || !y_pred)
@@ -138,8 +141,8 @@ mu_tensor *mu__loss_call(const mu_loss *loss, mu_tensor *y_true, mu_tensor *y_pr
         y_pred = mu_cast(y_pred, mu__floatx());
     if (!y_pred)
         return NULL;
-    const bool as_predictions = !loss->ops->takes_labels && !loss->ops->chooses;
-    if (as_predictions && (!(y_true = mu_cast(y_true, mu_tensor_dtype(y_pred))) || !make_one_rank(&y_true, &y_pred)))
+    if (compares_elements(loss) &&
+        (!(y_true = mu_cast(y_true, mu_tensor_dtype(y_pred))) || !make_one_rank(&y_true, &y_pred)))
         return NULL;
     return need_shapes(loss, y_true, y_pred) == MU_OK ? loss->ops->call(loss, y_true, y_pred) : NULL;
 }
@@ -242,9 +245,24 @@ static mu_status need_weights(const mu_loss *loss, const mu_tensor *weights, con
                      mu__shape_text(&losses->shape, wanted));
 }
 
+// Labels [batch] beside predictions [batch, n] would be broadcast along the wrong axis where the batch has n samples.
+static mu_status need_labels_of_units(const mu_loss *loss, const mu_tensor *labels, const mu_tensor *y_pred)
+{
+    char text[MU_SHAPE_TEXT];
+    if (!labels || !compares_elements(loss) || loss->ops->other_shapes || mu_tensor_rank(labels) != 1 ||
+        mu_tensor_rank(y_pred) != 2 || mu_tensor_dim(y_pred, 1) == 1 || mu_tensor_dim(y_pred, 1) == MU_UNKNOWN)
+        return mu_error_code();
+    return mu__error(MU_INVALID_ARGUMENT,
+                     "loss '%s': the labels have one number for each sample and the predictions %lld, of shape %s; "
+                     "give labels [batch, %lld], or the last layer one unit. Numbers of classes go with a sparse loss",
+                     mu_loss_name(loss), (long long)mu_tensor_dim(y_pred, 1), mu__shape_text(&y_pred->shape, text),
+                     (long long)mu_tensor_dim(y_pred, 1));
+}
+
 mu_status mu__loss_share(const mu_loss *loss, const mu_loss_inputs *in, mu_loss_share *out)
 {
     mu_tensor *labels = mu__labels_of_steps(in->y_true, in->y_pred, in->mask ? in->mask : in->weights);
+    MU_TRY(need_labels_of_units(loss, labels, in->y_pred));
     mu_tensor *losses = labels ? mu__loss_call(loss, labels, in->y_pred) : NULL;
     if (!losses)
         return mu_error_code();

@@ -24,6 +24,36 @@ static mu_value *rows_of(const void *given)
     return mu__is(given, &mu__tensor_type) ? mu_of(rows) : mu__is(given, &mu__value_type) ? rows : NULL;
 }
 
+// What is compared with the rows of the first tensor.
+typedef struct rows_check {
+    const char *function, *first; // the argument that has the first tensor
+    int64_t rows;                 // of it; -1: none yet
+} rows_check;
+
+// `name` is the argument's; `number` counts its tensors.
+static mu_status need_rows(rows_check *check, const mu_value *part, const char *name, int *number)
+{
+    for (int i = 0; part && i < part->n; i++)
+        MU_TRY(need_rows(check, part->items[i], name, number));
+    if (!part || !part->leaf || !mu__is(part->leaf, &mu__tensor_type))
+        return MU_OK;
+    const mu_tensor *tensor = (const mu_tensor *)part->leaf;
+    const int at = (*number)++;
+    if (tensor->shape.rank == 0)
+        return MU_OK; // which mu_dataset_from_tensor_slices refuses
+    if (check->rows < 0) {
+        check->rows = tensor->shape.dims[0];
+        check->first = name;
+    }
+    return tensor->shape.dims[0] == check->rows
+               ? MU_OK
+               : mu__error(
+                     MU_INVALID_ARGUMENT,
+                     "%s: tensor %d of %s has %lld rows, and the first one of %s has %lld; all must have the same "
+                     "number, a row for each sample",
+                     check->function, at, name, (long long)tensor->shape.dims[0], check->first, (long long)check->rows);
+}
+
 mu_value *mu__samples_element(const mu_samples *samples, const char *function)
 {
     mu_value *x = rows_of(samples->x), *y = samples->y ? rows_of(samples->y) : NULL;
@@ -41,6 +71,10 @@ mu_value *mu__samples_element(const mu_samples *samples, const char *function)
                   "%s: sample_weight is given without y; give the labels as y, or the weights as the third part of "
                   "each element",
                   function);
+    rows_check check = {.function = function, .rows = -1};
+    const mu_value *parts[] = {x, y, weights};
+    for (int i = 0; i < 3 && !mu__pending(); i++)
+        need_rows(&check, parts[i], i == 0 ? y ? "x" : "the samples" : i == 1 ? "y" : "sample_weight", &(int){0});
     return mu__pending() ? NULL : weights ? mu_list(x, y, weights, MU_END) : y ? mu_list(x, y, MU_END) : x;
 }
 
@@ -154,11 +188,13 @@ static mu_value *add_class_weights(mu_value *element, void *arg)
 {
     const mu_class_weights *by = arg;
     const int64_t n = by->n;
-    if (mu_value_count(element) != 2 || mu_value_kind_of(mu_value_at(element, 1)) != MU_VALUE_TENSOR) {
-        mu__error(
-            MU_INVALID_ARGUMENT,
-            "class_weight: an element has %d parts; it takes inputs and one tensor of labels, and no sample weights",
-            mu_value_count(element));
+    const int parts = mu_value_count(element);
+    if (parts != 2 || mu_value_kind_of(mu_value_at(element, 1)) != MU_VALUE_TENSOR) {
+        mu__error(MU_INVALID_ARGUMENT, "class_weight: %s",
+                  parts > 2   ? "the data have sample weights; give these or weights of classes, not both"
+                  : parts < 2 ? "an element has no labels; give a list of inputs and labels"
+                              : "the labels are those of several outputs; weights of classes go with one tensor of "
+                                "labels, so give sample_weight, a weight for each sample of each output");
         return NULL;
     }
     mu_tensor *classes = class_of(mu_at(element, 1)), *weights = mu_tensor_new(MU_F64, 1, &n, by->weights);

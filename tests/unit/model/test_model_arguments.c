@@ -103,6 +103,28 @@ static void data_are_refused(void **state)
     REFUSED(mu_evaluate(model, bare, .verbose = MU_VERBOSE_SILENT), "inputs and labels");
 }
 
+// Arrays whose rows or labels do not fit say which argument it is; none trains on numbers that were broadcast.
+static void arrays_are_refused(void **state)
+{
+    (void)state;
+    mu_model *model = dense_model();
+    const int n = (int)mu_tensor_dim(mu_predict(model, numbers(2, (int64_t[]){3, 4}, 1)), 1);
+    mu_compile(model, .optimizer = "sgd", .loss = "mse");
+    mu_tensor *x = numbers(2, (int64_t[]){6, 4}, 1), *y = numbers(2, (int64_t[]){6, n}, 2);
+    mu_tensor *few = numbers(2, (int64_t[]){5, n}, 2), *w = numbers(1, (int64_t[]){7}, 2);
+    REFUSED(mu_fit(model, x, few), "mu_fit: tensor 0 of y has 5 rows, and the first one of x has 6");
+    REFUSED(mu_fit(model, x, few, .validation_split = .5), "tensor 0 of y has 5 rows, and the first one of x has 6");
+    REFUSED(mu_fit(model, x, y, .sample_weight = w), "sample_weight has 7 rows");
+    REFUSED(mu_evaluate(model, mu_list(x, few, MU_END)), "tensor 1 of the samples has 5 rows");
+    REFUSED(mu_train_on_batch(model, x, few), "mu_train_on_batch: tensor 0 of y has 5 rows");
+    double weights[] = {1, 2};
+    REFUSED(mu_fit(model, x, y, .sample_weight = numbers(1, (int64_t[]){6}, 2), .class_weight = weights,
+                   .n_class_weight = 2),
+            "not both");
+    mu_tensor *square = numbers(2, (int64_t[]){n, 4}, 1); // as many samples as units
+    REFUSED(mu_fit(model, square, numbers(1, (int64_t[]){n}, 2)), "labels have one number for each sample");
+}
+
 static void training_refuses(void **state)
 {
     (void)state;
@@ -371,6 +393,7 @@ int main(void)
         MODEL_TEST(shapes_are_refused),
         MODEL_TEST(training_refuses),
         MODEL_TEST(data_are_refused),
+        MODEL_TEST(arrays_are_refused),
         MODEL_TEST(optimizers_refuse),
         MODEL_TEST(names_stand_for_objects),
         MODEL_TEST(arrays_are_a_dataset),
