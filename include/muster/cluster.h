@@ -62,12 +62,13 @@ MU_API const char *mu_cluster_spec_leader(const mu_cluster_spec *spec, const cha
 typedef struct mu_cluster mu_cluster; // a cluster specification with this process's own task
 
 // mu_cluster_from_environment finds the cluster of this process. It uses the first of these variables that is set:
-//   MUSTER_CLUSTER               JSON as in TF_CONFIG; or which source to use: tf_config, rank, mpi, slurm, none
+//   MUSTER_CLUSTER               JSON as in TF_CONFIG, or a source: tf_config, rank, mpi, slurm, sagemaker, none
 //   TF_CONFIG                    {"cluster": {"worker": […]}, "task": {"type": "worker", "index": 0}}
 //   RANK, WORLD_SIZE             with MASTER_ADDR and MASTER_PORT
 //   HOROVOD_RANK, _SIZE          with MASTER_ADDR and MASTER_PORT
 //   OMPI_COMM_WORLD_RANK, _SIZE  or PMI_RANK, PMI_SIZE: under mpirun
 //   SLURM_PROCID                 inside a job step (srun)
+//   SM_HOSTS, SM_CURRENT_HOST    in a training job of SageMaker
 // If none is set, the process is alone: the cluster is empty. An unusable cluster is an error, see mu_cluster_check.
 // Errors: FAILED_PRECONDITION if these variables changed after a strategy was made from them, or if they give this
 // process's rank but not the number of processes.
@@ -144,6 +145,25 @@ typedef struct mu_slurm_cluster_resolver_args {
 #define mu_slurm_cluster_resolver(...) \
     mu_slurm_cluster_resolver_with(MU_ARGS(mu_slurm_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_slurm_cluster_resolver_with(const mu_slurm_cluster_resolver_args *args);
+
+typedef struct mu_sagemaker_cluster_resolver_args {
+    size_t size;
+    const char *given;
+    mu_keyword_only only_;
+    int port;                // of every host; default 2223
+    const char *task_type;   // overrides "worker"
+    int task_id;             // overrides the place of SM_CURRENT_HOST
+    const char *rpc_layer;   // default: none
+    const char *environment; // default ""
+} mu_sagemaker_cluster_resolver_args;
+
+// mu_sagemaker_cluster_resolver reads SM_HOSTS, a JSON list of names, and SM_CURRENT_HOST at each query, as SageMaker
+// sets them in the containers of a training job. Every host is a worker, in the order of their names. If the current
+// host is none of them, the cluster is empty and a warning says so. Errors, at the query: FAILED_PRECONDITION if a
+// variable is missing; INVALID_ARGUMENT if SM_HOSTS is no list of names.
+#define mu_sagemaker_cluster_resolver(...) \
+    mu_sagemaker_cluster_resolver_with(MU_ARGS(mu_sagemaker_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_cluster *mu_sagemaker_cluster_resolver_with(const mu_sagemaker_cluster_resolver_args *args);
 
 // mu_rank_cluster_resolver reads RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them; without the
 // first two, HOROVOD_RANK and HOROVOD_SIZE. Every process is a worker. If torchrun itself listens on MASTER_PORT,

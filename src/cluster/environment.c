@@ -20,6 +20,8 @@ static bool slurm_there(void)
            has("SLURM_STEP_TASKS_PER_NODE");
 }
 
+static bool sagemaker_there(void) { return has("SM_HOSTS") && has("SM_CURRENT_HOST"); }
+
 static bool same(const char *a, const char *b)
 {
     return has(a) && has(b) && strcmp(mu__environment(a), mu__environment(b)) == 0;
@@ -43,6 +45,7 @@ static bool mpi_half_there(void) { return !mpi_there() && !slurm_there() && (has
 
 static mu_cluster *tf_config_read(void) { return mu_tf_config_cluster_resolver(); }
 static mu_cluster *slurm_read(void) { return mu_slurm_cluster_resolver(); }
+static mu_cluster *sagemaker_read(void) { return mu_sagemaker_cluster_resolver(); }
 
 static const struct source {
     const char *name, *title;
@@ -55,6 +58,7 @@ static const struct source {
     {"mpi", "OMPI_COMM_WORLD_RANK and _SIZE, or PMI_RANK and PMI_SIZE", mpi_there, mu_mpi_cluster_resolver},
     {"slurm", "SLURM_PROCID and SLURM_STEP_..., in a job step", slurm_there, slurm_read},
     {"mpi", "PMIX_RANK or PMI_RANK without a size", mpi_half_there, mu_mpi_cluster_resolver},
+    {"sagemaker", "SM_HOSTS and SM_CURRENT_HOST", sagemaker_there, sagemaker_read},
 };
 
 static const mu_resolver_ops setting_ops = {
@@ -72,7 +76,8 @@ static mu_cluster *chosen(const char *setting)
         if (strcmp(text, sources[i].name) == 0)
             return sources[i].read();
     mu__error(MU_INVALID_ARGUMENT,
-              "MUSTER_CLUSTER is \"%.60s\"; expected JSON as in TF_CONFIG, or tf_config, rank, mpi, slurm or none",
+              "MUSTER_CLUSTER is \"%.60s\"; expected JSON as in TF_CONFIG, or tf_config, rank, mpi, slurm, sagemaker "
+              "or none",
               setting);
     return NULL;
 }
@@ -135,6 +140,8 @@ static const char *const variables[] = {
     "SLURM_STEP_NODELIST",
     "SLURM_STEP_NUM_TASKS",
     "SLURM_STEP_TASKS_PER_NODE",
+    "SM_HOSTS",
+    "SM_CURRENT_HOST",
 };
 
 typedef struct sealed {

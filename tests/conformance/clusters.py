@@ -156,6 +156,17 @@ def slurm(mu, resolvers, draw):
             yield f"{variables} {jobs}", theirs if lengths_agree(variables) else REFUSED, ours
 
 
+def sagemaker(mu, _, draw):
+    from tensorflow.python.distribute.cluster_resolver.sagemaker_cluster_resolver import SageMakerClusterResolver  # not public
+
+    # Muster takes an empty variable for one that is not set.
+    lists = (None, "[]", "{", '["a"]', '["b", "a"]', '["algo-2", "algo-10", "algo-1"]', '["a", "a", "b"]')
+    options = ({}, {"port": 7}, {"task_id": 1}, {"task_type": "x", "rpc_layer": "grpc"}, {"environment": "cloud"})
+    for hosts, own, given in itertools.product(lists, (None, "a", "b", "algo-10"), options):
+        with environment(SM_HOSTS=hosts, SM_CURRENT_HOST=own):
+            yield (f"{hosts} {own} {given}", SageMakerClusterResolver(**given), mu.mu_sagemaker_cluster_resolver(**given))
+
+
 def lengths_agree(variables):
     from tensorflow.python.distribute.cluster_resolver.slurm_cluster_resolver import (  # not public
         expand_hostlist, expand_tasks_per_node)
@@ -172,7 +183,7 @@ def main(library, text=""):
 
     mu = muster.Library(library)
     report = Report("clusters")
-    for rows in (simple_clusters, unions, tf_configs, slurm):
+    for rows in (simple_clusters, unions, tf_configs, slurm, sagemaker):
         if text not in rows.__name__:
             continue
         passed, failures = 0, []

@@ -1,4 +1,5 @@
-// Fuzzes what the environment says about a cluster: TF_CONFIG with the checks on it, and Slurm's lists.
+// Fuzzes what the environment says about a cluster: TF_CONFIG with the checks on it, and the lists of Slurm and
+// SageMaker.
 #include "cluster/cluster.h"
 
 #include <stdlib.h>
@@ -29,6 +30,16 @@ static void try_json(const char *text)
     mu_pool_close(pool);
 }
 
+static void try_sagemaker(const char *text)
+{
+    mu_pool *pool = mu_pool_open();
+    setenv("SM_HOSTS", text, 1);
+    setenv("SM_CURRENT_HOST", "a", 1);
+    mu_cluster_spec *spec = mu_cluster_get_spec(mu_sagemaker_cluster_resolver());
+    demand((spec == NULL) == (mu_error_take().code != MU_OK));
+    mu_pool_close(pool);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
 {
     char *text = malloc(bytes + 1);
@@ -38,6 +49,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t bytes)
         memcpy(text, data, bytes);
     text[bytes] = '\0';
     try_json(text);
+    try_sagemaker(text);
     mu_hosts hosts;
     const mu_status read = mu__hostlist_expand(text, &hosts);
     demand(read == mu_error_take().code);

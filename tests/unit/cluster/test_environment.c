@@ -177,7 +177,8 @@ static void test_sources_printed(void **state)
                          "  HOROVOD_RANK and HOROVOD_SIZE, with MASTER_*               not set\n"
                          "  OMPI_COMM_WORLD_RANK and _SIZE, or PMI_RANK and PMI_SIZE   set, but not used\n"
                          "  SLURM_PROCID and SLURM_STEP_..., in a job step             not set\n"
-                         "  PMIX_RANK or PMI_RANK without a size                       not set\n");
+                         "  PMIX_RANK or PMI_RANK without a size                       not set\n"
+                         "  SM_HOSTS and SM_CURRENT_HOST                               not set\n");
 }
 
 int main(void)

@@ -1,5 +1,5 @@
-// A network module around that of UCX which says at once that a message has left, but keeps it for 30 ms, and then until
-// it is called again: as a library does whose queue to another process is full.
+// A network module around that of UCX which says at once that a message has left, but keeps it for 30 ms, and then
+// until it is called again: as a library does whose queue to another process is full.
 #include <muster/network.h>
 
 #include <dlfcn.h>
@@ -57,7 +57,8 @@ static void *late_send(void *self, int peer, int tag, const void *data, size_t b
 {
     late *l = self;
     request *kept = calloc(1, sizeof *kept), *asked = calloc(1, sizeof *asked);
-    *kept = (request){.data = malloc(bytes + 1), .bytes = bytes, .leaves = seconds_now() + .03, .peer = peer, .tag = tag};
+    *kept =
+        (request){.data = malloc(bytes + 1), .bytes = bytes, .leaves = seconds_now() + .03, .peer = peer, .tag = tag};
     memcpy(kept->data, data, bytes);
     *l->end = kept;
     l->end = &kept->next;
