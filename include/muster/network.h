@@ -39,13 +39,16 @@ typedef struct mu_network_args {
 typedef struct mu_network_module {
     int version;      // MU_NETWORK_VERSION
     const char *name; // "mpi"
-    // open joins the network; every process calls it. NULL on error. close leaves it and drops pending requests.
+    // open joins the network; every process of a job calls it once. NULL on error. close leaves it at the job's end and
+    // drops requests that are still pending; what was sent before must not be lost if the peer is alive.
     void *(*open)(mu_network_args *args);
     void (*close)(void *network);
     // send starts sending a message; data must not change until test reports that it is done. Messages between two
     // processes with the same tag arrive in order. NULL on error.
     void *(*send)(void *network, int peer, int tag, const void *data, size_t bytes);
-    // probe looks for the next message of a peer: 1 found, with its size in *bytes; 0 none yet; -1 error.
+    // probe looks for the next message of a peer: 1 found, with its size in *bytes; 0 none yet; -1 error. It is also
+    // called while a process waits for others elsewhere, with tag 32767, which no message has: so that the network can
+    // send what it has kept.
     int (*probe)(void *network, int peer, int tag, size_t *bytes, void **message);
     // receive starts copying a message that probe found into data; `bytes` is its size. NULL on error.
     void *(*receive)(void *network, void *message, void *data, size_t bytes);
