@@ -104,7 +104,7 @@ static void kept_messages_leave(void **state)
     if (access(MU_TEST_MODULES "/libmuster-ucx.so", R_OK) != 0)
         skip();
     setenv("MUSTER_MODULES", MU_TEST_LATE_MODULES, 1);
-    setenv("MUSTER_TIMEOUT", "20", 1);
+    setenv("MUSTER_TIMEOUT", "60", 1);
     setenv("UCX_TLS", "tcp,self", 1);
     run_ranks(2, rank_with_late_messages, NULL);
     run_ranks(3, rank_with_late_messages, NULL);
