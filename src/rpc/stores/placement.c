@@ -164,11 +164,13 @@ static bool is_there(const mu_placement *p, int server, uint64_t process)
     return server != NOBODY && p->servers[server].process == process && process != 0;
 }
 
-// What the primary of a store says was lost when that went back to a snapshot in some epoch. Of a time that is not in
-// the list it is not counted: clients tell it again to the store's next primary, as lost at a time that is.
+// What a primary says was lost when its store went back in some epoch. It counts for the times in the list (of others,
+// clients tell the next primary), and for the last one after the answer to its order, with which it may leave the list.
 static void note_lost(mu_placement *p, int number, int64_t epoch, int64_t lost)
 {
-    mu_restore *at = mu__restores_find(&p->stores[number].restores, epoch);
+    store_view *store = &p->stores[number];
+    const bool pending = store->result != NULL && store->order == MU_ORDER_RESTORE && store->epoch == epoch;
+    mu_restore *at = pending ? NULL : mu__restores_find(&store->restores, epoch);
     const int64_t known = at != NULL && !MU_PLANTED(MU_DEFECT_LOST_TWICE) ? at->lost : 0;
     if (at == NULL || lost <= known)
         return;
@@ -391,11 +393,10 @@ static void note_not_restored(mu_placement *p, int number, const mu_error_value 
     const int64_t now = mu__now_ns();
     store->primary_process = 0;
     // One that was refused has not happened. Of those in a row that may have, two are kept: the list has few places.
-    store->n_unheard += unheard;
-    if (!unheard || store->n_unheard > 2) {
+    if (!unheard || store->n_unheard == 2)
         store->restores.n -= store->restores.n > 0;
-        store->n_unheard -= unheard;
-    }
+    else
+        store->n_unheard++;
     if (!unheard) {
         p->restore_pause_ns = MU_MIN(MU_MAX(2 * p->restore_pause_ns, PAUSE_NS), MOST_RESTORE_PAUSE_NS);
         p->restore_due_ns = now + p->restore_pause_ns;

@@ -433,7 +433,7 @@ static atomic_int n_unheard; // orders to take store 0 back that were followed, 
 static atomic_int n_told;    // times that a primary has told its losses since
 static atomic_bool is_heard; // orders are answered now
 
-enum { LOST = 5, UNHEARD = 4, TOLD = 3 };
+enum { LOST = 5, UNHEARD = 4, TOLD = 3, UNHEARD_FOR_NS = 300000000 };
 
 static mu_value *tell_losses(mu_value *arguments, void *arg)
 {
@@ -454,7 +454,8 @@ static mu_value *follow_unheard(mu_value *arguments, void *arg)
     if (head[MU_LEAD_STORE] == 0)
         epoch_of[0] = head[MU_LEAD_EPOCH];
     if (head[MU_LEAD_STORE] == 0 && head[MU_LEAD_ORDER] == MU_ORDER_RESTORE && !is_heard) {
-        n_unheard++;
+        if (++n_unheard >= UNHEARD) // the primary tells its losses before this order's answer is there
+            mu__sleep_ns(UNHEARD_FOR_NS);
         mu_fail(MU_UNAVAILABLE, "no answer");
         return NULL;
     }
