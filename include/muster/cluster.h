@@ -207,6 +207,39 @@ typedef struct mu_kubernetes_cluster_resolver_args {
     mu_kubernetes_cluster_resolver_with(MU_ARGS(mu_kubernetes_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
 MU_API mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *args);
 
+typedef struct mu_gce_cluster_resolver_args {
+    size_t size;
+    const char *given;
+    const char *project;        // name of the project
+    const char *zone;           // zone of the instance group, such as "us-west1-a"
+    const char *instance_group; // name of the instance group
+    int port;                   // port of every task, 1 to 65535; default 8470
+    const char *task_type;      // job of all instances; default "worker"
+    int task_id;                // this process's, which no query finds out; default 0
+    const char *rpc_layer;      // default "grpc"; "": none
+    mu_keyword_only only_;
+    const char *token;            // OAuth 2.0 access token, sent as it is; default: asked for at the metadata server
+    const char *api;              // URL of the API; default "https://compute.googleapis.com/compute/v1"
+    const char *metadata_address; // "host:port"; default GCE_METADATA_HOST, else metadata.google.internal
+    double timeout_seconds;       // longest wait of a query, for all its requests; default 30
+} mu_gce_cluster_resolver_args;
+
+// mu_gce_cluster_resolver asks the API of Google Compute Engine at each query for the running instances of an instance
+// group, then for the address of each (of its first network interface). Tasks are ordered by address as a text,
+// "10.0.0.10:8470" before "10.0.0.2:8470". A group without running instances has no tasks. The texts are copied. The
+// token is that of this machine's service account, which must be allowed to read Compute Engine; it is sent to .api,
+// readable by others if that is an http:// URL. The task type cannot be set afterwards. Needs libcurl (Debian:
+// libcurl4), which is loaded on first use. Errors: INVALID_ARGUMENT for a missing project, zone or group, for one that
+// has characters of no such name, for a port, task_id, timeout_seconds, task type or token out of range; at the query:
+// NOT_FOUND for a project, zone, group or service account that is not there; UNAUTHENTICATED and PERMISSION_DENIED for
+// a refused token; FAILED_PRECONDITION for another refusal, or without libcurl; UNAVAILABLE if the API or the metadata
+// server (after 5 s: DEADLINE_EXCEEDED) is not reached or has an error itself; DEADLINE_EXCEEDED after timeout_seconds;
+// RESOURCE_EXHAUSTED for an answer of more than 4 MiB; INVALID_ARGUMENT for one that is not JSON, DATA_LOSS for another
+// malformed one, or an instance without an address.
+#define mu_gce_cluster_resolver(...) \
+    mu_gce_cluster_resolver_with(MU_ARGS(mu_gce_cluster_resolver_args, #__VA_ARGS__, __VA_ARGS__))
+MU_API mu_cluster *mu_gce_cluster_resolver_with(const mu_gce_cluster_resolver_args *args);
+
 typedef struct mu_tpu_cluster_resolver_args {
     size_t size;
     const char *given;
@@ -265,6 +298,7 @@ MU_API int mu_cluster_num_accelerators(mu_cluster *cluster, const char *type);
 MU_API const char *mu_cluster_source(const mu_cluster *cluster);
 
 // A value set here overrides the source's. NULL and -1 return to the source's value (a simple cluster has none).
+// Errors: FAILED_PRECONDITION for the task type of mu_gce_cluster_resolver, which its argument alone gives.
 MU_API mu_status mu_cluster_set_task_type(mu_cluster *cluster, const char *task_type);
 MU_API mu_status mu_cluster_set_task_id(mu_cluster *cluster, int task_id);
 MU_API mu_status mu_cluster_set_rpc_layer(mu_cluster *cluster, const char *rpc_layer);

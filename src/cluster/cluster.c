@@ -55,8 +55,7 @@ void mu__view_clear(mu_cluster_view *view)
     *view = (mu_cluster_view){.task_id = -1};
 }
 
-// Replaces a text by a copy of another, or by NULL.
-static mu_status set_text(char **out, const char *text)
+mu_status mu__text_set(char **out, const char *text)
 {
     char *copy = text != NULL ? mu__strdup(text) : NULL;
     if (text != NULL && copy == NULL)
@@ -73,11 +72,11 @@ mu_status mu__view_copy(mu_cluster_view *out, const mu_cluster_view *from)
     out->spec = mu__spec_copy(from->spec);
     if (out->spec == NULL)
         return MU_RESOURCE_EXHAUSTED;
-    MU_TRY(set_text(&out->task_type, from->task_type));
-    MU_TRY(set_text(&out->rpc_layer, from->rpc_layer));
-    MU_TRY(set_text(&out->environment, from->environment));
-    MU_TRY(set_text(&out->master, from->master));
-    return set_text(&out->accelerator_type, from->accelerator_type);
+    MU_TRY(mu__text_set(&out->task_type, from->task_type));
+    MU_TRY(mu__text_set(&out->rpc_layer, from->rpc_layer));
+    MU_TRY(mu__text_set(&out->environment, from->environment));
+    MU_TRY(mu__text_set(&out->master, from->master));
+    return mu__text_set(&out->accelerator_type, from->accelerator_type);
 }
 
 mu_status mu__read_fixed(mu_cluster *cluster, mu_cluster_view *out) { return mu__view_copy(out, &cluster->fixed); }
@@ -87,10 +86,10 @@ mu_status mu__cluster_read(mu_cluster *cluster, mu_cluster_view *out)
     *out = (mu_cluster_view){.task_id = -1};
     MU_TRY(cluster->ops->read(cluster, out));
     if (cluster->task_type != NULL)
-        MU_TRY(set_text(&out->task_type, cluster->task_type));
+        MU_TRY(mu__text_set(&out->task_type, cluster->task_type));
     if (cluster->task_id >= 0)
         out->task_id = cluster->task_id;
-    return cluster->rpc_layer != NULL ? set_text(&out->rpc_layer, cluster->rpc_layer) : MU_OK;
+    return cluster->rpc_layer != NULL ? mu__text_set(&out->rpc_layer, cluster->rpc_layer) : MU_OK;
 }
 
 // ---- Creation and setters -----------------------------------------------------------------------
@@ -123,7 +122,14 @@ static bool usable(const mu_cluster *cluster, const char *function)
 
 mu_status mu_cluster_set_task_type(mu_cluster *cluster, const char *task_type)
 {
-    return usable(cluster, "mu_cluster_set_task_type") ? set_text(&cluster->task_type, task_type) : mu_error_code();
+    if (!usable(cluster, "mu_cluster_set_task_type"))
+        return mu_error_code();
+    if (cluster->ops->task_type_is_fixed)
+        return mu__error(MU_FAILED_PRECONDITION,
+                         "mu_cluster_set_task_type: the task type of %s is the one that its resolver was made with; "
+                         "make another with .task_type = \"%.80s\"",
+                         cluster->ops->source, task_type != NULL ? task_type : "worker");
+    return mu__text_set(&cluster->task_type, task_type);
 }
 
 mu_status mu_cluster_set_task_id(mu_cluster *cluster, int task_id)
@@ -136,16 +142,16 @@ mu_status mu_cluster_set_task_id(mu_cluster *cluster, int task_id)
 
 mu_status mu_cluster_set_rpc_layer(mu_cluster *cluster, const char *rpc_layer)
 {
-    return usable(cluster, "mu_cluster_set_rpc_layer") ? set_text(&cluster->rpc_layer, rpc_layer) : mu_error_code();
+    return usable(cluster, "mu_cluster_set_rpc_layer") ? mu__text_set(&cluster->rpc_layer, rpc_layer) : mu_error_code();
 }
 
 mu_status mu__cluster_override(mu_cluster *cluster, const char *task_type, const int *task_id, const char *rpc_layer)
 {
     if (task_id != NULL && *task_id < 0)
         return mu__error(MU_INVALID_ARGUMENT, "task_id is %d; the tasks of a job count from 0", *task_id);
-    MU_TRY(set_text(&cluster->task_type, task_type));
+    MU_TRY(mu__text_set(&cluster->task_type, task_type));
     cluster->task_id = task_id != NULL ? *task_id : -1;
-    return set_text(&cluster->rpc_layer, rpc_layer);
+    return mu__text_set(&cluster->rpc_layer, rpc_layer);
 }
 
 static const mu_resolver_ops simple_ops = {.source = "the program", .read = mu__read_fixed};
@@ -169,9 +175,9 @@ mu_cluster *mu_simple_cluster_resolver_with(const mu_simple_cluster_resolver_arg
     mu_cluster_view *view = &cluster->fixed;
     view->num_accelerators = args.num_accelerators;
     view->spec = mu__spec_copy(args.cluster_spec);
-    if (view->spec == NULL || set_text(&view->master, args.master) != MU_OK ||
-        set_text(&view->environment, args.environment) != MU_OK ||
-        set_text(&view->accelerator_type, args.accelerator_type != NULL ? args.accelerator_type : "GPU") != MU_OK ||
+    if (view->spec == NULL || mu__text_set(&view->master, args.master) != MU_OK ||
+        mu__text_set(&view->environment, args.environment) != MU_OK ||
+        mu__text_set(&view->accelerator_type, args.accelerator_type != NULL ? args.accelerator_type : "GPU") != MU_OK ||
         mu__cluster_override(cluster, args.task_type, numbered ? &args.task_id : NULL, args.rpc_layer) != MU_OK) {
         mu_release(cluster);
         return NULL;

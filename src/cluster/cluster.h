@@ -56,6 +56,9 @@ mu_status mu__spec_check_indices(const mu_cluster_spec *spec);
 // mu__text_give copies a text into the innermost pool. NULL stays NULL.
 const char *mu__text_give(const char *text);
 
+// mu__text_set replaces a text by a copy of another, or by NULL.
+mu_status mu__text_set(char **out, const char *text);
+
 // mu__task_type_copy copies a job name; the old name "master" becomes "chief".
 char *mu__task_type_copy(const char *text);
 
@@ -83,6 +86,8 @@ typedef struct mu_resolver_ops {
     bool master_first;
     // no_master_without_task: "" is the master while the task is unknown; other resolvers report an error.
     bool no_master_without_task;
+    // task_type_is_fixed: it cannot be set by hand.
+    bool task_type_is_fixed;
     // lone_task_is_local: a cluster of one job with one task has the master "".
     bool lone_task_is_local;
 } mu_resolver_ops;
@@ -141,14 +146,22 @@ mu_status mu__cluster_own_task(mu_cluster *cluster, const mu_cluster_spec *spec,
 typedef struct mu_https_request {
     const char *url;
     const char *header;  // one header line of the request, "Name: value"; NULL: none
+    const char *post;    // JSON, the body of a POST; NULL: a GET
     const char *ca_file; // file of CA certificates for the server; NULL: the system's
     double seconds;      // longest wait, in seconds
 } mu_https_request;
 
-// mu__https_get returns the body of the response, terminated by a 0 byte, to be freed with mu__free; NULL on error. At
-// most MU_MAX_CLUSTER_TEXT bytes. Errors: FAILED_PRECONDITION without libcurl; UNAVAILABLE, DEADLINE_EXCEEDED,
+// mu__https_request returns the body of the response, terminated by a 0 byte, to be freed with mu__free; NULL on error.
+// At most MU_MAX_CLUSTER_TEXT bytes. Errors: FAILED_PRECONDITION without libcurl; UNAVAILABLE, DEADLINE_EXCEEDED,
 // UNAUTHENTICATED (401), PERMISSION_DENIED (403), NOT_FOUND (404); INTERNAL for any status other than 200.
-char *mu__https_get(const mu_https_request *request);
+char *mu__https_request(const mu_https_request *request);
+
+// mu__metadata_get asks the metadata server of Google's machines at `address` for `path` below its instance/. Result
+// and errors as mu__https_request.
+char *mu__metadata_get(const char *address, const char *path, double seconds);
+
+// mu__url_encode percent-encodes a text for a URL. The caller owns the result.
+char *mu__url_encode(const char *text);
 
 // mu__cluster_print writes the cluster, its source and this task as text; mu__cluster_sources_print the sources in
 // order of precedence, and which one is used.

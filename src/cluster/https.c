@@ -109,6 +109,8 @@ static mu_status perform(const curl_functions *curl, CURL *handle, const mu_http
     curl->easy_setopt(handle, CURLOPT_ERRORBUFFER, why);
     curl->easy_setopt(handle, CURLOPT_WRITEFUNCTION, take);
     curl->easy_setopt(handle, CURLOPT_WRITEDATA, b);
+    if (request->post != NULL)
+        curl->easy_setopt(handle, CURLOPT_POSTFIELDS, request->post);
     if (request->ca_file != NULL)
         curl->easy_setopt(handle, CURLOPT_CAINFO, request->ca_file);
     const CURLcode code = curl->easy_perform(handle);
@@ -119,16 +121,32 @@ static mu_status perform(const curl_functions *curl, CURL *handle, const mu_http
     return check_answer(request, answer, b);
 }
 
-char *mu__https_get(const mu_https_request *request)
+// The request's header lines; NULL if there are none, or without memory.
+static struct curl_slist *headers_of(const curl_functions *curl, const mu_https_request *request)
+{
+    const char *const lines[] = {request->header, request->post != NULL ? "Content-Type: application/json" : NULL};
+    struct curl_slist *list = NULL;
+    for (size_t i = 0; i < MU_COUNT(lines); i++) {
+        struct curl_slist *longer = lines[i] != NULL ? curl->slist_append(list, lines[i]) : list;
+        if (lines[i] != NULL && longer == NULL) {
+            curl->slist_free_all(list);
+            return NULL;
+        }
+        list = longer;
+    }
+    return list;
+}
+
+char *mu__https_request(const mu_https_request *request)
 {
     curl_functions curl = {0};
     body b = {0};
     if (open_curl(&curl) != MU_OK || mu__grow((void **)&b.items, &b.capacity, 1, 1) != MU_OK)
         return NULL;
     CURL *handle = curl.easy_init();
-    struct curl_slist *headers = request->header != NULL ? curl.slist_append(NULL, request->header) : NULL;
+    struct curl_slist *headers = headers_of(&curl, request);
     mu_status status = MU_RESOURCE_EXHAUSTED;
-    if (handle == NULL || (request->header != NULL && headers == NULL))
+    if (handle == NULL || (headers == NULL && (request->header != NULL || request->post != NULL)))
         mu__error(status, "no memory to ask %s", request->url);
     else if (curl.easy_setopt(handle, CURLOPT_HTTPHEADER, headers) == CURLE_OK)
         status = perform(&curl, handle, request, &b);
@@ -141,4 +159,29 @@ char *mu__https_get(const mu_https_request *request)
     }
     b.items[b.n] = '\0';
     return b.items;
+}
+
+char *mu__metadata_get(const char *address, const char *path, double seconds)
+{
+    char *url = mu__sprintf("http://%s/computeMetadata/v1/instance/%s", address, path);
+    char *answer = url == NULL ? NULL
+                               : mu__https_request(&(mu_https_request){
+                                     .url = url, .header = "Metadata-Flavor: Google", .seconds = seconds});
+    mu__free(url);
+    return answer;
+}
+
+char *mu__url_encode(const char *text)
+{
+    static const char *const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
+    char *out = mu__alloc(3 * strlen(text) + 1), *at = out;
+    for (; out != NULL && *text != '\0'; text++) {
+        if (strchr(plain, *text) != NULL)
+            *at++ = *text;
+        else
+            at += sprintf(at, "%%%02X", (unsigned char)*text);
+    }
+    if (out != NULL)
+        *at = '\0';
+    return out;
 }

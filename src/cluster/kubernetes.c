@@ -60,22 +60,6 @@ static char *server_of(const kubernetes *k)
     return NULL;
 }
 
-// Percent-encodes a text for a URL query. The caller owns it.
-static char *encoded(const char *text)
-{
-    static const char *const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~";
-    char *out = mu__alloc(3 * strlen(text) + 1), *at = out;
-    for (; out != NULL && *text != '\0'; text++) {
-        if (strchr(plain, *text) != NULL)
-            *at++ = *text;
-        else
-            at += sprintf(at, "%%%02X", (unsigned char)*text);
-    }
-    if (out != NULL)
-        *at = '\0';
-    return out;
-}
-
 // The header line that proves the service account: its token, without the file's final newline. The caller owns it.
 static char *read_authorization(const char *folder)
 {
@@ -92,7 +76,8 @@ static char *read_authorization(const char *folder)
 // Requests the pods of one selector. The caller owns the response.
 static char *ask(const kubernetes *k, const char *server, const char *labels)
 {
-    char *selector_text = encoded(labels), *space = k->namespace_name != NULL ? encoded(k->namespace_name) : NULL;
+    char *selector_text = mu__url_encode(labels),
+         *space = k->namespace_name != NULL ? mu__url_encode(k->namespace_name) : NULL;
     char *url = NULL, *header = NULL, *ca_file = NULL, *answer = NULL;
     if (selector_text != NULL && space != NULL)
         url = mu__sprintf("%s/api/v1/namespaces/%s/pods?labelSelector=%s", server, space, selector_text);
@@ -103,7 +88,7 @@ static char *ask(const kubernetes *k, const char *server, const char *labels)
         ca_file = mu__sprintf("%s/ca.crt", k->credentials);
     }
     if (url != NULL && (k->credentials == NULL || (header != NULL && ca_file != NULL)))
-        answer = mu__https_get(
+        answer = mu__https_request(
             &(mu_https_request){.url = url, .header = header, .ca_file = ca_file, .seconds = seconds_to_wait});
     mu__free(selector_text);
     mu__free(space);
@@ -206,11 +191,6 @@ static mu_status add_selectors(kubernetes *k, const mu_job_labels *jobs)
                                                      "leave .jobs out for \"job-name=tensorflow\"");
 }
 
-static mu_status copy_text(char **out, const char *text)
-{
-    return text == NULL || (*out = mu__strdup(text)) != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
-}
-
 static mu_status fill(kubernetes *k, const mu_kubernetes_cluster_resolver_args *args)
 {
     static const char *const labels[] = {"job-name=tensorflow", NULL};
@@ -225,13 +205,13 @@ static mu_status fill(kubernetes *k, const mu_kubernetes_cluster_resolver_args *
     k->port = args->port != 0 ? args->port : 8470;
     k->off_cluster = args->location == MU_OFF_CLUSTER;
     MU_TRY(add_selectors(k, args->jobs != NULL ? args->jobs : worker));
-    MU_TRY(copy_text(&k->rpc_layer, args->rpc_layer != NULL ? args->rpc_layer : "grpc"));
-    MU_TRY(copy_text(&k->namespace_name, args->namespace_name));
-    MU_TRY(copy_text(&k->api_server, args->api_server));
+    MU_TRY(mu__text_set(&k->rpc_layer, args->rpc_layer != NULL ? args->rpc_layer : "grpc"));
+    MU_TRY(mu__text_set(&k->namespace_name, args->namespace_name));
+    MU_TRY(mu__text_set(&k->api_server, args->api_server));
     const bool in_pod = !k->off_cluster && args->api_server == NULL;
-    return copy_text(&k->credentials, args->credentials != NULL ? args->credentials
-                                      : in_pod                  ? "/var/run/secrets/kubernetes.io/serviceaccount"
-                                                                : NULL);
+    return mu__text_set(&k->credentials, args->credentials != NULL ? args->credentials
+                                         : in_pod                  ? "/var/run/secrets/kubernetes.io/serviceaccount"
+                                                                   : NULL);
 }
 
 mu_cluster *mu_kubernetes_cluster_resolver_with(const mu_kubernetes_cluster_resolver_args *given)

@@ -73,11 +73,7 @@ static mu_status add_workers(mu_cluster_spec *spec, const char *job, const char 
 // An attribute of this machine. The caller owns it; NULL with an error. `name`: the TPU, for messages.
 static char *ask_metadata(const char *address, const char *attribute, const char *name)
 {
-    char *url = mu__sprintf("http://%s/computeMetadata/v1/instance/attributes/%s", address, attribute);
-    char *answer = url == NULL ? NULL
-                               : mu__https_get(&(mu_https_request){
-                                     .url = url, .header = "Metadata-Flavor: Google", .seconds = metadata_seconds});
-    mu__free(url);
+    char *answer = mu__metadata_get(address, attribute, metadata_seconds);
     if (!answer)
         mu__error_append("; it is the metadata server, which knows the hosts of the TPU \"%.80s\". Other hosts wait "
                          "for this one: start it again, or give all of them the hosts' addresses (grpc://host:%d)",
@@ -117,13 +113,13 @@ static mu_status look_up_metadata(const tpu_source *source, const char *name, mu
     const char *address = source->metadata_address ? source->metadata_address : mu__environment("GCE_METADATA_HOST");
     if (address == NULL || address[0] == '\0')
         return refuse_name(name, "TPU_NAME is not its name, and no metadata server is set");
-    char *own = ask_metadata(address, "instance-id", name);
+    char *own = ask_metadata(address, "attributes/instance-id", name);
     if (own == NULL)
         return mu_error_code();
     own[strcspn(own, "\r\n")] = '\0';
     mu_status status = MU_OK;
     if (strcmp(own, name) == 0) {
-        char *list = ask_metadata(address, "worker-network-endpoints", name);
+        char *list = ask_metadata(address, "attributes/worker-network-endpoints", name);
         status = list ? add_endpoints(spec, source->job_name, list) : mu_error_code();
         mu__free(list);
     } else {
@@ -243,18 +239,13 @@ mu_status mu__cluster_own_task(mu_cluster *cluster, const mu_cluster_spec *spec,
 
 // ---- Making a resolver --------------------------------------------------------------------------
 
-static mu_status keep(char **out, const char *text)
-{
-    return text == NULL || (*out = mu__strdup(text)) != NULL ? MU_OK : MU_RESOURCE_EXHAUSTED;
-}
-
 static mu_status keep_source(const mu_tpu_cluster_resolver_args *args, tpu_source *source)
 {
-    MU_TRY(keep(&source->tpu, args->tpu));
-    MU_TRY(keep(&source->job_name, args->job_name ? args->job_name : "worker"));
-    MU_TRY(keep(&source->coordinator_name, args->coordinator_name));
-    MU_TRY(keep(&source->coordinator_address, args->coordinator_address));
-    MU_TRY(keep(&source->metadata_address, args->metadata_address));
+    MU_TRY(mu__text_set(&source->tpu, args->tpu));
+    MU_TRY(mu__text_set(&source->job_name, args->job_name ? args->job_name : "worker"));
+    MU_TRY(mu__text_set(&source->coordinator_name, args->coordinator_name));
+    MU_TRY(mu__text_set(&source->coordinator_address, args->coordinator_address));
+    MU_TRY(mu__text_set(&source->metadata_address, args->metadata_address));
     if (source->coordinator_name && !source->coordinator_address)
         return mu__error(
             MU_INVALID_ARGUMENT,

@@ -1,13 +1,10 @@
 // The Kubernetes resolver against a server that speaks the API over TLS: addresses, order, credentials, wrong answers
 // and no answer.
-#include "cluster_test.h"
+#include "api_server.h"
 
 #include <openssl/pem.h>
 #include <openssl/x509v3.h>
-#include <signal.h>
 #include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 static char folder[] = "muster-test-kubernetes-XXXXXX";
 static char url[64];
@@ -63,31 +60,20 @@ static void write_certificate(void)
 static int start_server(void **state)
 {
     (void)state;
-    int ends[2], port = 0;
-    if (!mkdtemp(folder) || pipe(ends) != 0)
+    if (!mkdtemp(folder))
         return -1;
     write_certificate();
     write_text("token", "secret\n");
-    if ((server = fork()) == 0) {
-        dup2(ends[1], STDOUT_FILENO);
-        execlp("python3", "python3", MU_TEST_API, folder, NULL);
-        _exit(127);
-    }
-    close(ends[1]);
-    FILE *out = fdopen(ends[0], "r");
-    if (!out || fscanf(out, "%d", &port) != 1)
-        return -1;
-    fclose(out);
+    const int port = start_api(folder, &server);
     snprintf(url, sizeof url, "https://127.0.0.1:%d", port);
-    return 0;
+    return port > 0 ? 0 : -1;
 }
 
 static int stop_server(void **state)
 {
     (void)state;
     char command[64];
-    kill(server, SIGKILL);
-    waitpid(server, NULL, 0);
+    stop_api(server);
     snprintf(command, sizeof command, "rm -r %s", folder);
     return system(command);
 }
