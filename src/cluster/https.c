@@ -31,9 +31,20 @@ static bool look_up(void *library, const char *name, void *function)
     return found != NULL;
 }
 
+// TensorFlow exports the names of a libcurl of its own, which the system's must not call. Sanitizers refuse the flag.
+#ifndef __has_feature
+#define __has_feature(feature) 0 // gcc has macros instead
+#endif
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__ || __has_feature(address_sanitizer) || \
+    __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+enum { OWN_NAMES_FIRST = 0 };
+#else
+enum { OWN_NAMES_FIRST = RTLD_DEEPBIND };
+#endif
+
 static mu_status open_curl(curl_functions *curl)
 {
-    void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
+    void *library = dlopen("libcurl.so.4", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE | OWN_NAMES_FIRST);
     if (library == NULL)
         return mu__error(MU_FAILED_PRECONDITION,
                          "a web request needs libcurl.so.4, which cannot be opened (%s); install it (Debian: libcurl4)",

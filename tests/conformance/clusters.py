@@ -11,6 +11,7 @@ import os
 import random
 import sys
 
+import instance_groups
 import muster
 from report import Report
 
@@ -167,6 +168,17 @@ def sagemaker(mu, _, draw):
             yield (f"{hosts} {own} {given}", SageMakerClusterResolver(**given), mu.mu_sagemaker_cluster_resolver(**given))
 
 
+def gce(mu, resolvers, draw):
+    groups = {f"group{i}": instance_groups.Group(draw) for i in range(ROUNDS // 5)}
+    with instance_groups.api_of(groups) as url:
+        for name, group in groups.items():
+            options = {key: draw.choice(values) for key, values in
+                       {"task_type": ("ps", "worker"), "task_id": (1, 5), "rpc_layer": ("http",)}.items() if draw.random() < 0.4}
+            port = draw.choice((1, 8470, 65535))
+            yield (f"{name} {options}", resolvers.GCEClusterResolver("p", "z", name, port, service=group, **options),
+                   mu.mu_gce_cluster_resolver("p", "z", name, port, token="t", api=url, **options))
+
+
 def lengths_agree(variables):
     from tensorflow.python.distribute.cluster_resolver.slurm_cluster_resolver import (  # not public
         expand_hostlist, expand_tasks_per_node)
@@ -183,7 +195,7 @@ def main(library, text=""):
 
     mu = muster.Library(library)
     report = Report("clusters")
-    for rows in (simple_clusters, unions, tf_configs, slurm, sagemaker):
+    for rows in (simple_clusters, unions, tf_configs, slurm, sagemaker, gce):
         if text not in rows.__name__:
             continue
         passed, failures = 0, []
