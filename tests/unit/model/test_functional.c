@@ -547,7 +547,7 @@ static void operands_are_given_by_name(void **state)
         {TENSOR_OF("x"), "\"value\": " TENSOR_OF("y")},
         {"", "\"query\": " TENSOR_OF("x") ", \"value\": " TENSOR_OF("y")},
         {"", "\"key\": " TENSOR_OF("y") ", \"value\": " TENSOR_OF("y") ", \"query\": " TENSOR_OF("x")}};
-    mu_tensor *x = numbers(3, (int64_t[]){2, 4, 3}, 1), *y = numbers(3, (int64_t[]){2, 5, 3}, .5);
+    mu_tensor *x = numbers(3, (int64_t[]){2, 4, 3}, 1), *y = numbers(3, (int64_t[]){2, 5, 3}, 2);
     const double *expected = NULL;
     for (size_t i = 0; i < MU_COUNT(calls); i++) {
         mu_model *model = attention_called_with(calls[i][0], calls[i][1]);
